@@ -83,8 +83,10 @@ Thread* Recorder::take_thread() noexcept {
     pool_ = t->next;
     const hw_memo memo = t->memo;
     Thread* const next_of_all = t->next_of_all;
+    const std::uint64_t ended_series = t->series;
     ::madvise(t, round_up(sizeof(Thread), kPage), MADV_DONTNEED);
     t->next_of_all = next_of_all;
+    t->ended_series = ended_series;
     t->memo = memo;
     t->memo.thread = 0;
     t->memo.state = nullptr;

@@ -6,7 +6,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cctype>
 #include <cstdio>
+#include <functional>
+#include <string_view>
 
 #include "stacks/current_stack.h"
 
@@ -35,12 +38,31 @@ struct SystemName {
 struct ShownName {
     char text[80];
     CodeKind kind;
-    ShownName(const Thread& t, CodeKind of_kind) noexcept : kind(of_kind) {
-        ::snprintf(text, sizeof text, kind == CodeKind::thread ? "%s" : "[thread %s]", t.name.text);
+    ShownName(const char* name, CodeKind of_kind) noexcept : kind(of_kind) {
+        ::snprintf(text, sizeof text, kind == CodeKind::thread ? "%s" : "[thread %s]", name);
     }
 };
 
 bool is_main_thread() noexcept { return ::syscall(SYS_gettid) == ::getpid(); }
+
+// What threads have in common whose names differ only in numbers: "Thread (work)" of "Thread-17 (work)", "pool" of "pool-3_0". A number goes with what
+// parts it from the text before. Those of a function's name stay, and those that begin a word.
+ThreadName without_numbers(const ThreadName& name) noexcept {
+    ThreadName common = {};
+    char* out = common.text;
+    bool is_function = false;
+    for (const char* in = name.text; *in != '\0';) {
+        const char* const number = in + ::strspn(in, " -_.:#/");
+        const char* const rest = number + ::strspn(number, "0123456789");
+        is_function = is_function || *in == '(';
+        if (!is_function && rest != number && std::isalpha(static_cast<unsigned char>(*rest)) == 0) {
+            in = rest;
+        } else {
+            *out++ = *in++;
+        }
+    }
+    return common;
+}
 
 }  // namespace
 
@@ -62,6 +84,30 @@ std::uint32_t ThreadNames::child_counted(std::uint32_t parent, std::uint32_t cod
     return node;
 }
 
+ThreadNames::Series* ThreadNames::series_of(std::uint64_t hash) noexcept {
+    for (Series& series : series_)
+        if (series.hash == hash) return &series;
+    return nullptr;
+}
+
+// A name that nodes have already is theirs. Of a series with threads that have ended, those that come later share one.
+ThreadName ThreadNames::name_of_nodes(Thread& t) {
+    t.series = 0;
+    const ThreadName common = without_numbers(t.name);
+    if (common.text[0] == '\0' || ::strcmp(common.text, t.name.text) == 0) return t.name;
+    t.series = std::hash<std::string_view>{}(common.text);
+    if (tree_.find_code(t.name.text, CodeKind::thread) != 0) return t.name;
+    Series* series = series_of(t.series);
+    if (series == nullptr) {
+        if (series_.size() >= kMostThreadRoots) return t.name;
+        series_.push_back({t.series, 0, false});
+        series = series_.end() - 1;
+    }
+    if (series->has_ended && series->nodes >= kMostNodesOfSeries) return common;
+    ++series->nodes;
+    return t.name;
+}
+
 std::uint32_t ThreadNames::root_node(const char* name) {
     if (roots_ >= kMostThreadRoots && tree_.find_code(name, CodeKind::thread) == 0) name = "[other threads]";
     return child_counted(0, tree_.code(name, "", 0, CodeKind::thread));
@@ -76,16 +122,19 @@ void ThreadNames::set_base(Thread& t, std::uint32_t start_node) {
     } else if (name.of == NameOf::system) {
         name.take(SystemName().text, NameOf::system);  // it may have changed between two recordings
     }
-    t.root = root_node(name.text);
+    if (Series* const ended = series_of(t.ended_series)) ended->has_ended = true;
+    t.ended_series = 0;
+    const ThreadName of_nodes = name_of_nodes(t);
+    t.root = root_node(of_nodes.text);
     t.is_to_move = false;
     const bool is_named = name.of == NameOf::system || name.of == NameOf::python;
-    stand_at_base(t, start_node == 0 ? t.root : is_named ? named_node(t, start_node) : start_node);
+    stand_at_base(t, start_node == 0 ? t.root : is_named ? named_node(of_nodes.text, start_node) : start_node);
 }
 
 // The [thread] frame with a native thread's name, in the place of one that it has or would have; that one when there are too many.
-std::uint32_t ThreadNames::named_node(const Thread& t, std::uint32_t present) {
+std::uint32_t ThreadNames::named_node(const char* of_nodes, std::uint32_t present) {
     if (roots_ >= kMostThreadRoots) return present;
-    const ShownName name(t, CodeKind::native_thread);
+    const ShownName name(of_nodes, CodeKind::native_thread);
     return child_counted(tree_.node(present).parent, tree_.code(name.text, "", 0, name.kind));
 }
 
@@ -98,7 +147,7 @@ void ThreadNames::stand_at_base(Thread& t, std::uint32_t node) {
 
 bool ThreadNames::show(Thread& t, bool is_last) {
     if (!is_alone(t)) return false;
-    const ShownName name(t, t.base == t.root ? CodeKind::thread : CodeKind::native_thread);
+    const ShownName name(t.name.text, t.base == t.root ? CodeKind::thread : CodeKind::native_thread);
     std::uint32_t code = tree_.find_code(name.text, name.kind);
     if (code == 0) {
         if (!is_last && has_too_many()) return true;
@@ -112,8 +161,9 @@ bool ThreadNames::show(Thread& t, bool is_last) {
 void ThreadNames::move(Thread& t) {
     const bool is_native = t.base != t.root;
     t.is_to_move = false;
-    if (!is_native) t.root = root_node(t.name.text);
-    stand_at_base(t, is_native ? named_node(t, t.base) : t.root);
+    const ThreadName of_nodes = name_of_nodes(t);
+    if (!is_native) t.root = root_node(of_nodes.text);
+    stand_at_base(t, is_native ? named_node(of_nodes.text, t.base) : t.root);
 }
 
 void ThreadNames::note(pthread_t id, const char* name, NameOf from) {
@@ -137,6 +187,7 @@ void ThreadNames::take_noted(Thread& t) noexcept {
 void ThreadNames::forget() noexcept {
     noted_.reset();
     base_threads_.reset();
+    series_.reset();
     roots_ = renames_ = 0;
 }
 

@@ -3,6 +3,10 @@
 // A name is the code of a node: of the root of a Python thread's stacks, or of the [thread] frame of a native thread. Threads of one name
 // share the node. A thread that is renamed keeps its node, with the new name, if no other thread was ever at it: then all its blocks carry
 // the last name. Otherwise what it allocates from then on hangs under another node.
+//
+// Threads whose names differ only in numbers are a series: a server's "Thread-1 (work)", "Thread-2 (work)" …, one for each request. A few have nodes of
+// their own, and so have all that start before one of them has ended, as those of a pool. Those that come later share a node, "Thread (work)": else the
+// call paths would grow with each request.
 #pragma once
 
 #include <pthread.h>
@@ -40,7 +44,13 @@ private:
     // A program that names thousands of threads must not make the recorder grow with it.
     static constexpr std::uint32_t kMostThreadRoots = 1000, kMostRenames = 1000;
     static constexpr std::size_t kMostNoted = 1000;
+    static constexpr std::uint32_t kMostNodesOfSeries = 8;  // once one of its threads has ended
     static constexpr std::uint8_t kSeveral = 2;
+    struct Series {
+        std::uint64_t hash;   // of what the names have in common
+        std::uint32_t nodes;  // for a name each
+        bool has_ended;
+    };
     struct NotedName {
         pthread_t id;
         ThreadName name;
@@ -49,10 +59,13 @@ private:
     void stand_at_base(Thread& t, std::uint32_t node);
     std::uint32_t child_counted(std::uint32_t parent, std::uint32_t code);
     std::uint32_t root_node(const char* name);
-    std::uint32_t named_node(const Thread& t, std::uint32_t present);
+    std::uint32_t named_node(const char* of_nodes, std::uint32_t present);
+    Series* series_of(std::uint64_t hash) noexcept;
+    ThreadName name_of_nodes(Thread& t);
 
     CallTree& tree_;
-    PageVector<NotedName> noted_;            // of threads that have no state yet
+    PageVector<NotedName> noted_;  // of threads that have no state yet
+    PageVector<Series> series_;
     PageVector<std::uint8_t> base_threads_;  // by node: how many threads it has been the base of; 2: more than one
     std::uint32_t roots_ = 0, renames_ = 0;  // nodes and codes made for names
 };

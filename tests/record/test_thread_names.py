@@ -372,21 +372,93 @@ def test_many_names(tmp_path: Path) -> None:
             for number in range(1_200):
                 told.thread.name = f"request-{number}"
             for number in range(1_200):
-                thread = threading.Thread(target=load, args=(100,), name=f"worker-{number}")
+                thread = threading.Thread(target=load, args=(100,), name=f"worker-{number}-of-{number}x")
                 thread.start()
                 thread.join()
             for _ in range(10):  # a name that is known
-                thread = threading.Thread(target=load, args=(2_000_003,), name="worker-0")
+                thread = threading.Thread(target=load, args=(2_000_003,), name="worker-0-of-0x")
                 thread.start()
                 thread.join()
         """,
     )
     held = threads(recorded)
     assert held["request-1199"] == 1_000_003
-    assert held["worker-0"] == 20_000_130
+    assert held["worker-0-of-0x"] == 20_000_130
     assert len(held) <= 1_002
     assert sum(held.values()) == 1_000_003 + 1_200 * 100 + 20_000_030
     assert held["[other threads]"] == 100 * (1_200 - (len(held) - 2))
+
+
+@pytest.mark.parametrize(
+    ("names", "common"),
+    [
+        ("[None] * 5_000", "Thread (load)"),
+        ("[f'ThreadPoolExecutor-{n}_0' for n in range(500)]", "ThreadPoolExecutor"),
+        ("[f'10.0.{n % 9}.{n}:{50_000 + n}/in' for n in range(500)]", "/in"),
+    ],
+)
+def test_short_threads_whose_names_differ_in_numbers_share_a_node(tmp_path: Path, names: str, common: str) -> None:
+    """A few have nodes of their own. The rest add none, however many requests a server answers in a thread each."""
+    recorded = named(
+        tmp_path,
+        f"""
+        def main():
+            for name in {names}:
+                thread = threading.Thread(target=load, args=(101,), name=name)
+                thread.start()
+                thread.join()
+        """,
+    )
+    held = threads(recorded)
+    count = len(eval(names))
+    assert sum(held.values()) == 101 * count
+    assert 2 <= len(held) <= 12 and held[common] >= 101 * (count - 11), held
+    assert len(recorded.capture.tables["nodes"]) < 2_000
+
+
+def test_threads_of_a_pool_have_names_of_their_own(tmp_path: Path) -> None:
+    """None has ended before the last one starts. The functions' own numbers keep threads apart."""
+    recorded = named(
+        tmp_path,
+        """
+        def load_1(size): load(size)
+        def load_2(size): load(size)
+        def main():
+            workers = [Told() for _ in range(20)]
+            for told in workers:
+                told.load(1_003)
+            for told in workers:
+                told.end()
+            for _ in range(40):
+                for function in (load_1, load_2):
+                    thread = threading.Thread(target=function, args=(101,))
+                    thread.start()
+                    thread.join()
+        """,
+    )
+    held = threads(recorded)
+    assert {name: held[name] for name in held if "(run)" in name} == {f"Thread-{n} (run)": 1_003 for n in range(1, 21)}
+    assert held["Thread (load_1)"] > 2_000 and held["Thread (load_2)"] > 2_000
+
+
+def test_a_thread_that_shares_a_node_is_renamed(tmp_path: Path) -> None:
+    """What it allocated before stays under the name that it shared."""
+    recorded = named(
+        tmp_path,
+        """
+        def main():
+            for _ in range(30):
+                Told().end()
+            told, other = Told(), Told("other")
+            told.load(1_000_003)
+            told.thread.name = "loader"
+            told.load(1_000_033)
+            told.end()
+            other.load(1_000_037)
+            other.end()
+        """,
+    )
+    assert threads(recorded) == {"Thread (run)": 1_000_003, "loader": 1_000_033, "other": 1_000_037}
 
 
 def test_the_property_is_as_it_was(tmp_path: Path) -> None:
