@@ -161,6 +161,8 @@ def test_a_frame_of_pandas_holds_its_columns(tmp_path: Path) -> None:
         ("class A: big = bytearray(3_000_000)", "bytearray", "`.big` of type `A` of module `__main__`"),
         ("def f(x=bytearray(3_000_000)): pass", "bytearray", r"tuple `\.?__defaults__` of function `f` of module `__main__`|tuple in function `f` of module `__main__`"),
         ("import functools\n@functools.cache\ndef f(n): return bytes(3000)+bytes([n % 256, n // 256])\nfor n in range(2000): f(n)", "bytes", ".*functools._lru_cache_wrapper `f` of module `__main__`"),
+        ("import functools\nclass Model:\n    def __init__(self): self.weights = bytearray(300_000)\n    @functools.lru_cache(maxsize=None)\n    def predict(self, x): return x\nfor n in range(10): Model().predict(n)", "bytearray", r"`\.weights` of 10 × Model in 10 × tuple in dict in functools\._lru_cache_wrapper `\.predict` of type `Model` of module `__main__`"),
+        ("import collections\nclass Box: pass\nclass Inner: pass\nB = Box(); I = Inner(); B.first = {0: [(I,)]}; I.second = collections.deque([{0: bytearray(3_000_000)}])\ndel I", "bytearray", r"dict in collections\.deque `\.second` of Inner in … in list in dict `\.first` of Box `B` of module `__main__`"),
         ("import contextvars\nV = contextvars.ContextVar('V'); V.set(bytearray(3_000_000))", "bytearray", ".*(a thread keeps|`V` of module).*"),
         ("import collections\nQ = collections.deque(bytes(3000) + bytes([n % 256]) for n in range(1000))", "bytes", "collections.deque `Q` of module `__main__`"),
     ],

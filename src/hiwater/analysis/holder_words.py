@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from hiwater.capture.holders import StepKind
 
@@ -13,8 +14,13 @@ _ROOT_NOUNS = {
     StepKind.garbage: "objects that only each other hold",
     StepKind.interpreter: "the interpreter",
 }
-_MOST_PARTS = 5
-"""Of a holder's description: those in the middle of a longer one are left out."""
+_MOST_PARTS = 7
+"""Of a holder's description; of a longer one some in the middle are left out: the language's containers first, because a person finds and changes what has a name."""
+
+
+class _Part(NamedTuple):
+    text: str
+    tells: int  # 2: a name, 1: a type of the program's or of a library, 0: a container of the language's
 
 
 class Words:
@@ -38,9 +44,9 @@ class Words:
         """What holds the objects of a path."""
         if self._is_root(path):
             return self._root_noun(path)
-        part = self._reference(path)
+        name = self._reference(path)
         parts = self._parts(self._owner(path))
-        return _joined([part, *parts] if part else parts)
+        return _joined([_Part(name, 2), *parts] if name else parts)
 
     def noun(self, path: int) -> str:
         """The objects of a path themselves, with what holds them."""
@@ -66,15 +72,15 @@ class Words:
         owner = self._parent[path]
         return self._parent[owner] if self._kind[owner] == StepKind.namespace and self._parent[owner] else owner
 
-    def _parts(self, path: int) -> list[str]:
+    def _parts(self, path: int) -> list[_Part]:
         """The objects of a path, then each holder up to the root. A part that ends with "of" says what the next one is."""
         parts = []
         while path:
             if self._is_root(path):
-                parts.append(self._root_noun(path))
+                parts.append(_Part(self._root_noun(path), 2))
                 break
             name = self._reference(path)
-            parts.append(f"{self._counted(path)} {name}" if name else f"{self._counted(path)} in")
+            parts.append(_Part(f"{self._counted(path)} {name or 'in'}", 2 if name else int("." in self._type[path])))
             path = self._owner(path)
         return parts
 
@@ -101,7 +107,12 @@ class Words:
         return _ROOT_NOUNS.get(StepKind(kind), "the interpreter")
 
 
-def _joined(parts: Sequence[str]) -> str:
-    if len(parts) > _MOST_PARTS:
-        parts = [*parts[:2], "… in", *parts[-2:]]
-    return " ".join(parts)
+def _joined(parts: Sequence[_Part]) -> str:
+    middle = range(2, len(parts) - 2)
+    least_telling = sorted(middle, key=lambda place: (parts[place].tells, place))
+    left_out = set(least_telling[: max(0, len(parts) - _MOST_PARTS)])
+    return " ".join(
+        "… in" if place in left_out else part.text
+        for place, part in enumerate(parts)
+        if not {place, place - 1} <= left_out  # a gap is shown once
+    )
