@@ -205,6 +205,82 @@ def test_what_cannot_be_done_is_said(app: Path, words: list[str], code: int, mes
     assert message in done.stderr
 
 
+# --- runs of several processes -------------------------------------------------------------------------------------------
+
+POOL = """\
+import os
+import hiwater
+
+KEPT = []
+
+def handle(size):
+    KEPT.append(bytearray(size))
+
+def work(size):
+    for _ in range(30):
+        handle(size)
+        hiwater.mark("request")
+
+def main():
+    for size in SIZES:
+        child = os.fork()
+        if child == 0:
+            work(size)
+            os._exit(0)
+        os.waitpid(child, 0)
+
+main()
+"""
+
+
+def pool(folder: Path, *sizes: int) -> list[int]:
+    """Record forked workers one after the other, each of which keeps so many bytes for each request. Returns their process numbers."""
+    (folder / "pool.py").write_text(POOL.replace("SIZES", repr(sizes)))
+    run_hiwater("run", "-q", "-o", "pool.hiw", "pool.py", folder=folder, check=True)
+    return [capture.process.pid for capture in hiwater.open_run(folder / "pool.hiw").captures[1:]]
+
+
+@needs_engine
+def test_the_process_that_leaks_is_named(tmp_path: Path) -> None:
+    idle, leaking = pool(tmp_path, 10, 30_000)
+    done = run_hiwater("leaks", "pool.hiw", folder=tmp_path)
+    assert re.match(rf"leaks 29\.\d KiB each 'request' in process {leaking} at pool\.py:7 \(handle\)\n", done.stdout), (
+        done.stdout
+    )
+    assert "not tested: 1 process without such a snapshot" in done.stdout  # the main process sets no marker
+    alone = run_hiwater("leaks", "pool.hiw", "--pid", idle, folder=tmp_path)
+    assert alone.stdout.startswith("no leak: ")
+    assert (done.returncode, alone.returncode) == (1, 0)
+    beside = run_hiwater("leaks", "pool.hiw.d", folder=tmp_path)
+    assert (beside.stdout, beside.returncode) == (done.stdout, 1)
+
+
+@needs_engine
+def test_workers_that_leak_at_one_line_are_one_leak(tmp_path: Path) -> None:
+    idle, *leaking = pool(tmp_path, 10, 10_000, 20_000, 30_000)
+    result = json.loads(run_hiwater("leaks", "pool.hiw", "--format", "json", folder=tmp_path).stdout)
+    (leak,) = result["leaks"]
+    assert leak["processes"] == leaking[::-1]  # the one that grows most first
+    assert leak["bytes_per_moment"] // 1_000 == 20  # of one of them, on average
+    assert leak["live_bytes"] // 100_000 == 18 and leak["live_blocks"] == 3 * (30 * 2 + 1)  # the list's items
+    assert [(one["pid"], one["can_tell"]) for one in result["processes"]] == [(pid, True) for pid in (idle, *leaking)]
+    assert (result["untested_processes"], result["tested_paths"]) == (1, 3)
+    text = run_hiwater("leaks", "pool.hiw", folder=tmp_path).stdout
+    assert f"each 'request' in each of 3 processes ({', '.join(map(str, leaking[::-1]))}) at pool.py:7" in text
+
+
+@needs_engine
+@pytest.mark.parametrize(("workers", "verdict", "code"), [(2, "no leak: ", 0), (6, "cannot tell: ", 3)])
+def test_workers_that_end_too_soon_are_said(tmp_path: Path, workers: int, verdict: str, code: int) -> None:
+    """If most of what was seen of the run are such workers, nothing can be told of it."""
+    short = POOL.replace("SIZES", f"[30_000] * {workers}").replace("range(30)", "range(30 if size < 9 else 7)")
+    (tmp_path / "pool.py").write_text(short + "work(5)\n")
+    run_hiwater("run", "-q", "-o", "pool.hiw", "pool.py", folder=tmp_path, check=True)
+    done = run_hiwater("leaks", "pool.hiw", folder=tmp_path)
+    assert (done.stdout.startswith(verdict), done.returncode) == (True, code), done.stdout
+    assert re.search(rf"^too few snapshots to tell: {workers} processes \(", done.stdout, re.MULTILINE), done.stdout
+
+
 # --- suppressions -------------------------------------------------------------------------------------------------------
 
 

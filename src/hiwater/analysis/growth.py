@@ -12,7 +12,6 @@ from hiwater.analysis import ages, trends
 from hiwater.capture.format import KINDS
 from hiwater.capture.paths import Ints
 from hiwater.capture.tables import Tables
-from hiwater.errors import BadRequest
 
 LEVEL = 0.001
 LEAST_BYTES = 64 * 1024
@@ -34,48 +33,52 @@ class Moments:
     interval: Ints
 
 
-def find_moments(tables: Tables, name: str | None) -> Moments:
-    """The snapshots to test: of the markers, phases or intervals called `name`; without a name, those of which there are most. Raises BadRequest if there
-    are none."""
+def snapshots_by_name(tables: Tables) -> dict[str, int]:
+    """How many snapshots a capture has of the markers, phases or intervals of each name."""
+    rows = ages.snapshots(tables)
+    if rows is None:
+        return {}
+    names, counts = np.unique(rows["name"], return_counts=True)
+    return {tables.string(text): count for text, count in zip(names.tolist(), counts.tolist(), strict=True)}
+
+
+def find_moments(tables: Tables, name: str) -> Moments | None:
+    """The snapshots to test: of the markers, phases or intervals called `name`; None if there are none."""
     rows = ages.snapshots(tables)
     born = ages.births(tables)
-    remedy = "call `hiwater.mark('name')` or use `hiwater.phase('name')` where one unit of work ends, record with `--snapshot-every 10s`, or run `hiwater leaks --repeat 30 FILE.py:FUNCTION`"
     if rows is None or born is None:
-        raise BadRequest("the capture has no markers or phases between which memory could grow", remedy)
-    names, counts = np.unique(rows["name"], return_counts=True)
-    by_name = {tables.string(text): text for text in names.tolist()}
-    chosen = names[np.argmax(counts)] if name is None else by_name.get(name)
-    if chosen is None:
-        raise BadRequest(f"the capture has no marker or phase {name!r}", f"choose one of {', '.join(sorted(by_name))}")
+        return None
     known_ns = rows["at_ns"][rows["first_account"] == 0].min(initial=_NEVER)
-    own = rows[rows["name"] == chosen]
+    own = rows[np.array([tables.string(text) == name for text in rows["name"].tolist()], bool)]
+    if not len(own):
+        return None
     made = int(own["number"].max())
     own = own[: max(1, np.count_nonzero(own["at_ns"] <= known_ns))]
     own = own[len(own) // 3 :]
     number, at_ns, slices = (own[field].astype(np.int64) for field in ("number", "at_ns", "slice"))
     interval = np.searchsorted(at_ns, born[0], "right") - 1
-    return Moments(tables.string(int(chosen)), made, number, slices, np.where(interval < len(at_ns) - 1, interval, -1))
+    return Moments(name, made, number, slices, np.where(interval < len(at_ns) - 1, interval, -1))
 
 
 class Growth:
     """The live bytes of each row, which is a call path or a type, at each snapshot: `series[row, snapshot]`. `survivors[row, interval]` is what was
-    allocated in each interval between two snapshots and is live at the last one."""
+    allocated in each interval between two snapshots and is live at the last one. `level` is that of all rows together."""
 
-    def __init__(self, moments: Moments, series: Ints, survivors: Ints) -> None:
-        self.moments, self.series, self.survivors = moments, series, survivors
+    def __init__(self, moments: Moments, level: float, series: Ints, survivors: Ints) -> None:
+        self.moments, self.level, self.series, self.survivors = moments, level, series, survivors
         self.p_values = [trends.rising_p(values) for values in series.tolist()]
 
     def leaking(self) -> list[int]:
         """The rows that pass all conditions of the test."""
         return [
             row
-            for row, is_rising in enumerate(trends.holm(self.p_values, LEVEL))
+            for row, is_rising in enumerate(trends.holm(self.p_values, self.level))
             if is_rising and self.slope(row)[1] > 0 and self.is_of_all_ages(row)
         ]
 
     def slope(self, row: int) -> tuple[float, float]:
         """Bytes for each moment, and the lower bound."""
-        return trends.slope(self.moments.number.tolist(), self.series[row].tolist(), LEVEL)
+        return trends.slope(self.moments.number.tolist(), self.series[row].tolist(), self.level)
 
     def is_of_all_ages(self, row: int) -> bool:
         survivors = self.survivors[row]

@@ -1,8 +1,9 @@
-"""Which call paths leak: their live bytes rise from one marker or phase to the next, and what they allocated stays.
+"""Which call paths of a process leak: their live bytes rise from one marker or phase to the next, and what they allocated stays.
 
 The test, for the call paths (threads aside) and kinds that have LEAST_BYTES at the last snapshot:
 
-1. Live bytes rise from snapshot to snapshot: one-sided Mann–Kendall test, p < LEVEL for all call paths together (Holm's correction).
+1. Live bytes rise from snapshot to snapshot: one-sided Mann–Kendall test, p < LEVEL for all call paths of all processes together (Bonferroni's
+   correction for the processes, Holm's for the paths of each).
 2. The lower bound of the Theil–Sen slope is above zero.
 3. The survivors are of all ages: each quarter of the time between the snapshots allocated LEAST_SHARE or more of what survived from it. A cache
    with a bound, a queue or a variable that is bound again holds young blocks alone, however its size changes.
@@ -20,7 +21,6 @@ import numpy as np
 from hiwater.analysis import sums, trends
 from hiwater.analysis.growth import (
     LEAST_BYTES,
-    LEVEL,
     Growth,
     Moments,
     by_interval,
@@ -33,19 +33,20 @@ from hiwater.analysis.naming import is_library
 from hiwater.analysis.suppressions import KNOWN, Suppression
 from hiwater.analysis.type_growth import TypeLeak, find_type_leaks
 from hiwater.analysis.user_lines import Group, rows_of_paths
+from hiwater.capture import Capture
 from hiwater.capture.format import KINDS
 from hiwater.capture.layout import is_counted
 from hiwater.capture.paths import Frame, Ints
 from hiwater.capture.tables import Tables
 
 _FEWEST = 8  # snapshots: with fewer, the exact test cannot reach the level for more than a few call paths
-_MOST_ROWS = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Leak:
     """A line whose memory grows, with all of its call paths that do. Bytes are those that the program requested.
 
+    `pids` are the processes in which it does, the one that grows most first; figures are sums over them, but for those per moment, which are means.
     `bytes_per_moment` is the Theil–Sen slope: bytes for each call, marker or phase. `lower_bytes_per_moment` is its lower bound.
     `live_bytes` and `live_blocks` are those at the last snapshot, and `grown_bytes` the part of them allocated since the first one that was
     tested. `oldest` is the number of the moment after which the oldest of that part was allocated. `frames` are those of the path with most
@@ -53,6 +54,7 @@ class Leak:
     the types of its objects, most bytes first, if the capture has a search for holders.
     """
 
+    pids: tuple[int, ...]
     group: Group
     frame: Frame
     bytes_per_moment: float
@@ -71,16 +73,17 @@ class Leak:
 
 
 @dataclass(frozen=True, slots=True)
-class Leaks:
-    """The result for the moments called `name`: how many there were, how many snapshots of them were tested, and how many call paths.
+class ProcessLeaks:
+    """The result for one process: how many moments there were, how many snapshots of them were tested, and how many call paths.
 
     `last_tested` is the number of the last moment that was tested: from then on there were too many call paths to tell when blocks were allocated.
 
-    `rows` are leaks, largest growth first; `suppressed` would be leaks, but for a suppression. `detectable_bytes` is the smallest growth for each
-    moment that would have been found. `by_type` are types whose objects leak on call paths that do not show it one by one. `can_tell` is False if too few moments were recorded for any leak to be significant.
+    `rows` would be leaks, but for those with a suppression. `detectable_bytes` is the smallest growth for each moment that would have been found.
+    `by_type` are types whose objects leak on call paths that do not show it one by one. `can_tell` is False if too few moments were recorded for any
+    leak to be significant.
     """
 
-    name: str
+    pid: int
     moments: int
     last_tested: int
     tested_snapshots: int
@@ -88,46 +91,39 @@ class Leaks:
     detectable_bytes: int
     can_tell: bool
     rows: Sequence[Leak]
-    suppressed: Sequence[Leak]
     by_type: Sequence[TypeLeak]
 
-    @property
-    def has_found(self) -> bool:
-        """Whether anything leaks."""
-        return bool(self.rows or self.by_type)
 
-
-def find_leaks(tables: Tables, *, name: str | None = None, suppressions: Sequence[Suppression] = ()) -> Leaks:
-    """Test the call paths of a capture between the markers or phases called `name`; without a name, those of which there are most.
-
-    Raises BadRequest if the capture has none, or none of that name.
-    """
+def leaks_of_process(
+    capture: Capture, name: str, level: float, suppressions: Sequence[Suppression]
+) -> ProcessLeaks | None:
+    """Test the call paths of a capture between the markers, phases or intervals called `name`; None if it has none of that name."""
+    tables, pid = capture.tables, capture.process.pid
     moments = find_moments(tables, name)
-    count = len(moments.number)
-    calls = int(moments.number[-1]) if count else 0
-    growth = _PathGrowth(tables, moments)
+    if moments is None:
+        return None
+    count, calls = len(moments.number), int(moments.number[-1])
+    growth = _PathGrowth(tables, moments, level)
     leaking, search, known = growth.leaking(), accounts_search(tables), (*suppressions, *KNOWN)
-    rows = _rows(tables, growth, leaking, search, known)
-    by_type = find_type_leaks(tables, moments, search, growth.accounts_of(leaking), known) if search is not None else []
+    others = growth.accounts_of(leaking)
     tested = len(growth.p_values)
-    return Leaks(
-        name=moments.name,
+    return ProcessLeaks(
+        pid=pid,
         moments=moments.made,
         last_tested=calls,
         tested_snapshots=count,
         tested_paths=tested,
         detectable_bytes=-(-LEAST_BYTES // max(1, calls)),
-        can_tell=count >= _FEWEST and trends.smallest_p(count) * max(1, tested) < LEVEL,
-        rows=[row for row in rows if row.suppression is None][:_MOST_ROWS],
-        suppressed=[row for row in rows if row.suppression is not None][:_MOST_ROWS],
-        by_type=by_type,
+        can_tell=count >= _FEWEST and trends.smallest_p(count) * max(1, tested) < level,
+        rows=_rows(tables, pid, growth, leaking, search, known),
+        by_type=[] if search is None else find_type_leaks(tables, pid, moments, level, search, others, known),
     )
 
 
 class _PathGrowth(Growth):
     """Of each large call path and kind."""
 
-    def __init__(self, tables: Tables, moments: Moments) -> None:
+    def __init__(self, tables: Tables, moments: Moments, level: float) -> None:
         distinct, group = group_of_accounts(tables)
         wanted = moments.slice.tolist()
         last, blocks = next(live_at(tables, wanted[-1:]))
@@ -144,7 +140,7 @@ class _PathGrowth(Growth):
         for number, (values, _) in enumerate(live_at(tables, wanted)):
             series[:, number] = self._sums(values)
         survivors = by_interval(moments, self._accounts, self._row, last[self._accounts], len(large))
-        super().__init__(moments, series, survivors)
+        super().__init__(moments, level, series, survivors)
         biggest = self._accounts[np.argsort(last[self._accounts], kind="stable")]
         self.node: Ints = np.zeros(len(large), np.int64)
         self.node[row[biggest]] = tables.account_node[biggest]  # the last assignment, of most bytes, stays
@@ -159,6 +155,7 @@ class _PathGrowth(Growth):
 
 def _rows(
     tables: Tables,
+    pid: int,
     growth: _PathGrowth,
     leaking: list[int],
     search: AccountsSearch | None,
@@ -175,12 +172,12 @@ def _rows(
         by_row.setdefault((row, suppression), []).append(number)
     rows = []
     for (row, suppression), members in by_row.items():
-        leak = _leak(tables, growth, found.rows[row], members, suppression)
+        leak = _leak(tables, pid, growth, found.rows[row], members, suppression)
         if search is not None:
             accounts = growth.accounts_of(members)
             leak = replace(leak, held_by=search.holder(accounts), types=search.types(accounts))
         rows.append(leak)
-    return sorted(rows, key=lambda leak: -leak.bytes_per_moment)
+    return rows
 
 
 def _nodes_at_fault(tables: Tables, growth: _PathGrowth, leaking: list[int]) -> Ints:
@@ -214,6 +211,7 @@ def _nodes_at_fault(tables: Tables, growth: _PathGrowth, leaking: list[int]) -> 
 
 def _leak(
     tables: Tables,
+    pid: int,
     growth: _PathGrowth,
     row: tuple[Group, Frame],
     members: list[int],
@@ -222,6 +220,7 @@ def _leak(
     slopes = [growth.slope(number) for number in members]
     most = members[max(range(len(members)), key=lambda place: slopes[place][0])]
     return Leak(
+        (pid,),
         *row,
         sum(slope for slope, _ in slopes),
         sum(lower for _, lower in slopes),

@@ -27,6 +27,7 @@ _MOST_LINES = 3
 class TypeLeak:
     """Objects of one type of which there are more at each moment. Figures as in `Leak`; `lines` are those that allocate most, of `line_count`."""
 
+    pids: tuple[int, ...]
     type_name: str
     bytes_per_moment: float
     lower_bytes_per_moment: float
@@ -40,21 +41,27 @@ class TypeLeak:
 
 
 def find_type_leaks(
-    tables: Tables, moments: Moments, search: AccountsSearch, but: Ints, suppressions: Sequence[Suppression]
+    tables: Tables,
+    pid: int,
+    moments: Moments,
+    level: float,
+    search: AccountsSearch,
+    but: Ints,
+    suppressions: Sequence[Suppression],
 ) -> list[TypeLeak]:
-    """The types that leak, without the accounts `but`, largest growth first."""
+    """The types that leak, without the accounts `but`."""
     parts = _Parts(tables, search, but, suppressions)
-    growth = Growth(moments, parts.series(tables, moments), parts.survivors(moments))
+    growth = Growth(moments, level, parts.series(tables, moments), parts.survivors(moments))
     leaks = []
     for row in growth.leaking():
         members, lines = parts.accounts_of(row), parts.lines_of(tables, row)
         leaks.append(
             TypeLeak(
-                parts.names[row], *growth.slope(row), int(growth.series[row, -1]), int(growth.survivors[row].sum()),
+                (pid,), parts.names[row], *growth.slope(row), int(growth.series[row, -1]), int(growth.survivors[row].sum()),
                 growth.oldest(row), growth.p_values[row], tuple(lines[:_MOST_LINES]), len(lines), search.holder(members),
             )
         )  # fmt: skip
-    return sorted(leaks, key=lambda leak: -leak.bytes_per_moment)
+    return leaks
 
 
 class _Parts:

@@ -12,12 +12,11 @@ import subprocess
 import sys
 import tempfile
 
-from hiwater.analysis.leaks import Leaks, find_leaks
+from hiwater.analysis.run_leaks import Leaks, find_leaks
 from hiwater.analysis.source import Sources
 from hiwater.analysis.suppressions import Suppression, read
-from hiwater.capture import opening
-from hiwater.capture.tables import Tables
 from hiwater.cli import output, progress, settings
+from hiwater.cli import report as report_verb
 from hiwater.cli.messages import say
 from hiwater.errors import UsageError
 from hiwater.report.export import json_leaks
@@ -45,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "source",
         metavar="CAPTURE|FUNCTION",
-        help="a capture, or with --repeat a function: pkg.mod:func or file.py:func",
+        help="a capture or a run, or with --repeat a function: pkg.mod:func or file.py:func",
     )
     parser.add_argument(
         "--repeat", metavar="N", type=int,
@@ -56,6 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="test the markers or phases of this name (default: those of which there are most)",
     )
+    parser.add_argument("--pid", metavar="N", type=int, help="of a run of several processes, test only this one")
     parser.add_argument("--suppressions", metavar="FILE", help="a TOML file of growth that is accepted, with reasons")
     parser.add_argument("--format", choices=("text", "json"), default="text", help="the format (default: text)")
     parser.add_argument("-o", "--output", metavar="OUT", help="write to this file")
@@ -65,7 +65,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Show the leaks, and return the exit code. Raises HiwaterError."""
     suppressions = _suppressions(arguments.suppressions)
     if arguments.repeat is None:
-        return _show(opening.read(arguments.source), arguments, suppressions)
+        return _show(arguments.source, arguments, suppressions)
+    if arguments.pid is not None:
+        raise UsageError("--pid and --repeat cannot be used together", "--repeat records one process: leave --pid out")
     if not FEWEST_CALLS <= arguments.repeat <= MOST_CALLS:
         raise UsageError(
             f"--repeat {arguments.repeat} is not between {FEWEST_CALLS} and {MOST_CALLS:,}",
@@ -81,7 +83,7 @@ def run(arguments: argparse.Namespace) -> int:
                 f"{arguments.source} failed in one of its calls (exit code {status}), so nothing was tested: call it without hiwater first"
             )
             return _FAILED
-        return _show(opening.read(capture), arguments, suppressions)
+        return _show(capture, arguments, suppressions)
 
 
 def _record(function: str, count: int, capture: str) -> int:
@@ -106,13 +108,15 @@ def _suppressions(given: str | None) -> list[Suppression]:
     return read(path) if path else []
 
 
-def _show(tables: Tables, arguments: argparse.Namespace, suppressions: list[Suppression]) -> int:
+def _show(path: str, arguments: argparse.Namespace, suppressions: list[Suppression]) -> int:
     with progress.shown("testing call paths"):
-        leaks = find_leaks(tables, name=arguments.name, suppressions=suppressions)
+        run = report_verb.open_run([path], pid=arguments.pid)
+        leaks = find_leaks(run, name=arguments.name, suppressions=suppressions)
     with output.opened(arguments) as stream:
         if arguments.format == "json":
             json_leaks.write(leaks, stream)
         else:
+            tables = run.captures[0].tables
             text_leaks.write(leaks, Sources.of(tables), tables.facts.get("cwd", ""), stream)
     return _exit_code(leaks)
 

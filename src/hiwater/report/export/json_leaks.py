@@ -7,7 +7,8 @@ from dataclasses import asdict
 from typing import Any, TextIO
 
 from hiwater.analysis.growth import LEVEL
-from hiwater.analysis.leaks import Leak, Leaks
+from hiwater.analysis.leaks import Leak, ProcessLeaks
+from hiwater.analysis.run_leaks import Leaks
 from hiwater.analysis.type_growth import TypeLeak
 
 FORMAT, VERSION = "hiwater.leaks", 1
@@ -20,20 +21,35 @@ def write(leaks: Leaks, stream: TextIO) -> None:
 
 def as_data(leaks: Leaks) -> dict[str, Any]:
     """What `docs/leaks.md` describes; bytes are integers."""
+    longest = leaks.longest
     return {
         "format": FORMAT,
         "version": VERSION,
         "verdict": "leaks" if leaks.has_found else "no leak" if leaks.can_tell else "cannot tell",
         "name": leaks.name,
-        "moments": leaks.moments,
-        "last_tested_moment": leaks.last_tested,
-        "tested_snapshots": leaks.tested_snapshots,
-        "tested_paths": leaks.tested_paths,
+        "moments": longest.moments,
+        "last_tested_moment": longest.last_tested,
+        "tested_snapshots": longest.tested_snapshots,
+        "tested_paths": sum(one.tested_paths for one in leaks.processes),
         "level": LEVEL,
         "detectable_bytes_per_moment": leaks.detectable_bytes,
+        "processes": [_process(one) for one in leaks.processes],
+        "untested_processes": leaks.untested,
         "leaks": [_leak(leak) for leak in leaks.rows],
         "suppressed": [_leak(leak) for leak in leaks.suppressed],
         "types": [_type(leak) for leak in leaks.by_type],
+    }
+
+
+def _process(one: ProcessLeaks) -> dict[str, Any]:
+    return {
+        "pid": one.pid,
+        "can_tell": one.can_tell,
+        "moments": one.moments,
+        "last_tested_moment": one.last_tested,
+        "tested_snapshots": one.tested_snapshots,
+        "tested_paths": one.tested_paths,
+        "detectable_bytes_per_moment": one.detectable_bytes,
     }
 
 
@@ -66,6 +82,7 @@ def _type(leak: TypeLeak) -> dict[str, Any]:
 
 def _figures(leak: Leak | TypeLeak) -> dict[str, Any]:
     return {
+        "processes": list(leak.pids),
         "bytes_per_moment": round(leak.bytes_per_moment),
         "lower_bytes_per_moment": round(leak.lower_bytes_per_moment),
         "live_bytes": leak.live_bytes,

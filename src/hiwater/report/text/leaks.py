@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import TextIO
 
 from hiwater._os.sizes import format_size
 from hiwater.analysis.growth import LEAST_BYTES
-from hiwater.analysis.leaks import Leak, Leaks
+from hiwater.analysis.leaks import Leak
+from hiwater.analysis.run_leaks import Leaks
 from hiwater.analysis.source import Sources
 from hiwater.analysis.type_growth import TypeLeak
 from hiwater.report.formatting import frame_text, place_and_function, printable
 
 _MOST_FRAMES = 6
 _LONGEST = 200
+_MOST_PIDS = 8
 
 
 def headline(leaks: Leaks, folder: str) -> str:
@@ -21,31 +24,24 @@ def headline(leaks: Leaks, folder: str) -> str:
     each = _each(leaks)
     if leaks.rows:
         worst = leaks.rows[0]
-        return f"leaks {format_size(round(worst.bytes_per_moment))} {each} at {place_and_function(worst.frame, folder)}"
+        return f"leaks {format_size(round(worst.bytes_per_moment))} {each}{_whose(leaks, worst)} at {place_and_function(worst.frame, folder)}"
     if leaks.by_type:
         worst_type = leaks.by_type[0]
-        return f"leaks {format_size(round(worst_type.bytes_per_moment))} {each} in objects of type {worst_type.type_name}, allocated on {worst_type.line_count:,} lines"
+        return f"leaks {format_size(round(worst_type.bytes_per_moment))} {each}{_whose(leaks, worst_type)} in objects of type {worst_type.type_name}, allocated on {worst_type.line_count:,} lines"
     if not leaks.can_tell:
-        return f"cannot tell: {leaks.tested_snapshots} snapshots were tested, too few for a leak to be told from chance"
-    return f"no leak: the test finds growth of {format_size(leaks.detectable_bytes)} {each} and more"
+        return f"cannot tell: {leaks.longest.tested_snapshots} snapshots were tested, too few for a leak to be told from chance"
+    return f"no leak: the test finds growth of {format_size(leaks.detectable_bytes)} {each}{' in a process' if _is_of_several(leaks) else ''} and more"
 
 
 def write(leaks: Leaks, sources: Sources, folder: str, stream: TextIO) -> None:
     """`folder` is that of the program: its files are named relative to it. Write the headline, a block for each leak, and how the test was made."""
     stream.write(headline(leaks, folder) + "\n")
-    each, unit = _each(leaks), _unit(leaks)
+    each = _each(leaks)
     for leak in leaks.rows:
-        _write_leak(leak, each, unit, sources, folder, stream)
+        _write_leak(leak, leaks, sources, folder, stream)
     for one in leaks.by_type:
-        _write_type(one, each, unit, folder, stream)
-    stream.write(
-        f"\ntested: {leaks.tested_paths:,} call paths with {format_size(LEAST_BYTES)} or more, at {leaks.tested_snapshots:,} snapshots of"
-        f" {leaks.moments:,} ({unit}s); the first third was not used\n"
-    )
-    if leaks.last_tested < leaks.moments:
-        stream.write(
-            f"only the first {leaks.last_tested:,} were tested: then there were too many call paths to tell when memory was allocated\n"
-        )
+        _write_type(one, leaks, folder, stream)
+    _write_tests(leaks, stream)
     for leak in leaks.suppressed:
         assert leak.suppression is not None  # by the definition of this list
         whose = "known" if leak.suppression.is_built_in else "suppressed"
@@ -55,14 +51,35 @@ def write(leaks: Leaks, sources: Sources, folder: str, stream: TextIO) -> None:
         )
 
 
-def _write_leak(leak: Leak, each: str, unit: str, sources: Sources, folder: str, stream: TextIO) -> None:
+def _write_tests(leaks: Leaks, stream: TextIO) -> None:
+    longest, paths = leaks.longest, sum(one.tested_paths for one in leaks.processes)
+    several = f" in {len(leaks.processes):,} processes" if len(leaks.processes) > 1 else ""
+    of_longest = f" of process {longest.pid}, which has most" if several else ""
+    stream.write(
+        f"\ntested: {paths:,} call paths with {format_size(LEAST_BYTES)} or more{several}, at {longest.tested_snapshots:,} snapshots of"
+        f" {longest.moments:,} ({_unit(leaks)}s){of_longest}; the first third was not used\n"
+    )
+    if leaks.untested:
+        without = "process" if leaks.untested == 1 else "processes"
+        stream.write(f"not tested: {leaks.untested:,} {without} without such a snapshot, or without a capture\n")
+    if _is_of_several(leaks) and (few := [one.pid for one in leaks.processes if not one.can_tell]):
+        stream.write(f"too few snapshots to tell: {_processes(few)}\n")
+    for one in leaks.processes:
+        if one.last_tested < one.moments:
+            whose = f" of process {one.pid}" if _is_of_several(leaks) else ""
+            stream.write(
+                f"only the first {one.last_tested:,}{whose} were tested: then there were too many call paths to tell when memory was allocated\n"
+            )
+
+
+def _write_leak(leak: Leak, leaks: Leaks, sources: Sources, folder: str, stream: TextIO) -> None:
     stream.write(f"\n{place_and_function(leak.frame, folder)}\n")
     text = sources.line(leak.frame.file, leak.frame.line)
     if text:
         stream.write(f"    {printable(text)}\n")
     stream.write(
-        f"    {_growth(leak, each)} in {leak.live_blocks:,} blocks are live at the end ({', '.join(leak.kinds)}; requested bytes, exact)\n"
-        f"    {_ages(leak, unit)}\n"
+        f"    {_growth(leak, leaks)} in {leak.live_blocks:,} blocks are live at the end ({', '.join(leak.kinds)}; requested bytes, exact)\n"
+        f"    {_ages(leak, _unit(leaks))}\n"
     )
     if leak.types:
         stream.write(f"    types: {printable(', '.join(leak.types), _LONGEST)}\n")
@@ -73,11 +90,11 @@ def _write_leak(leak: Leak, each: str, unit: str, sources: Sources, folder: str,
     stream.writelines(f"      {frame_text(frame)}\n" for frame in leak.frames[: -_MOST_FRAMES - 1 : -1])
 
 
-def _write_type(leak: TypeLeak, each: str, unit: str, folder: str, stream: TextIO) -> None:
+def _write_type(leak: TypeLeak, leaks: Leaks, folder: str, stream: TextIO) -> None:
     stream.write(
         f"\ntype {printable(leak.type_name, _LONGEST)}, on call paths that do not show it one by one\n"
-        f"    {_growth(leak, each)} are live at the end\n"
-        f"    {_ages(leak, unit)}\n"
+        f"    {_growth(leak, leaks)} are live at the end\n"
+        f"    {_ages(leak, _unit(leaks))}\n"
     )
     if leak.held_by:
         stream.write(f"    held by: {printable(leak.held_by, _LONGEST)}\n")
@@ -86,9 +103,27 @@ def _write_type(leak: TypeLeak, each: str, unit: str, folder: str, stream: TextI
         stream.write(f"      and {leak.line_count - len(leak.lines):,} more lines\n")
 
 
-def _growth(leak: Leak | TypeLeak, each: str) -> str:
+def _is_of_several(leaks: Leaks) -> bool:
+    return len(leaks.processes) + leaks.untested > 1
+
+
+def _whose(leaks: Leaks, leak: Leak | TypeLeak) -> str:
+    """In which processes; nothing where there is one."""
+    if not _is_of_several(leaks):
+        return ""
+    return f" in {'' if len(leak.pids) == 1 else 'each of '}{_processes(leak.pids)}"
+
+
+def _processes(pids: Sequence[int]) -> str:
+    if len(pids) == 1:
+        return f"process {pids[0]}"
+    shown = ", ".join(map(str, pids[:_MOST_PIDS])) + (" …" if len(pids) > _MOST_PIDS else "")
+    return f"{len(pids):,} processes ({shown})"
+
+
+def _growth(leak: Leak | TypeLeak, leaks: Leaks) -> str:
     least = format_size(max(0, round(leak.lower_bytes_per_moment)))
-    return f"grows by {format_size(round(leak.bytes_per_moment))} {each} (at least {least}, p = {leak.p:.1g}); {format_size(leak.live_bytes)}"
+    return f"grows by {format_size(round(leak.bytes_per_moment))} {_each(leaks)}{_whose(leaks, leak)} (at least {least}, p = {leak.p:.1g}); {format_size(leak.live_bytes)}"
 
 
 def _ages(leak: Leak | TypeLeak, unit: str) -> str:
