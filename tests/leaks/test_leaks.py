@@ -205,6 +205,66 @@ def test_what_cannot_be_done_is_said(app: Path, words: list[str], code: int, mes
     assert message in done.stderr
 
 
+# --- free lists ---------------------------------------------------------------------------------------------------------
+
+REUSED = """\
+import hiwater
+
+ROWS, LOG, POOL = [], [], {}
+
+def parse(count):
+    parts = list(range(count))
+    return sum(parts)
+
+def pair(count):
+    return dict(count=count)["count"]
+
+def handle():
+    for number in range(100):
+        parse(300 + number % 7)
+        ROWS.append([f"cell {column} of {number}" for column in range(20)])
+        pair(number)
+        POOL[len(POOL)] = dict.fromkeys([f"key {column}" for column in range(9)], f"value {number}" * 20)
+        if LOGS:
+            LOG.append([])
+
+for _ in range(40):
+    handle()
+    hiwater.mark("request")
+"""
+
+
+@needs_engine
+@pytest.mark.parametrize("options", [(), ("--holders",)])
+def test_memory_from_free_lists_is_no_leak_of_the_line_that_had_it_first(
+    tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    """Each list that is kept has the header of one that `parse` needed for a moment, and `parse` allocates the next one."""
+    (tmp_path / "reused.py").write_text("LOGS = False\n" + REUSED)
+    run_hiwater("run", "-q", *options, "-o", "run.hiw", "reused.py", folder=tmp_path, check=True)
+    leaks = json.loads(run_hiwater("leaks", "run.hiw", "--format", "json", folder=tmp_path).stdout)["leaks"]
+    told = [leak["line"] for leak in leaks]
+    assert sorted(told) == [16, 18], leaks
+    of_rows = leaks[told.index(16)]
+    assert [frame["line"] for frame in of_rows["headers"]] == [7]
+    if options:  # their figures are known to belong together
+        per_row = of_rows["live_bytes"] / 4_000
+        assert per_row == pytest.approx(56 + 20 * 8 + 20 * 64, rel=0.2)
+        assert of_rows["live_blocks"] == 4_000 * 22
+
+
+@needs_engine
+def test_a_small_leak_beside_a_large_one_is_told(tmp_path: Path) -> None:
+    """It grows in step, in blocks of one size, and its objects hold nothing of the large one."""
+    text = "LOGS = True\n" + REUSED
+    for temporary in ("parse(300 + number % 7)", "POOL[len(POOL)] = "):  # nothing is freed whose memory is handed on
+        text = text.replace(temporary, "pass # ")
+    (tmp_path / "reused.py").write_text(text)
+    run_hiwater("run", "-q", "--holders", "-o", "run.hiw", "reused.py", folder=tmp_path, check=True)
+    leaks = json.loads(run_hiwater("leaks", "run.hiw", "--format", "json", folder=tmp_path).stdout)["leaks"]
+    assert sorted(leak["line"] for leak in leaks) == [16, 20], leaks
+
+
 # --- runs of several processes -------------------------------------------------------------------------------------------
 
 POOL = """\

@@ -204,6 +204,17 @@ class AccountsSearch:
             one.type_name for one in contents[:_MOST_CONTENTS] if one.type_name and one.bytes * _MOST_PARTS >= whole
         )
 
+    def are_parts(self, parts: Ints, accounts: Ints) -> bool:
+        """Whether blocks of the accounts `parts` belong to the objects with most bytes of `accounts`, or to objects that these hold."""
+        blocks = self._search.blocks
+        path = int(
+            np.bincount(blocks["path"], np.where(np.isin(blocks["account"], accounts), blocks["bytes"], 0), 1).argmax()
+        )
+        return path != 0 and any(
+            self._paths.is_dominated(of_part, path)
+            for of_part in np.unique(blocks["path"][np.isin(blocks["account"], parts)]).tolist()
+        )
+
     def bytes_by_type(self) -> tuple[list[str], Ints, Ints, Ints]:
         """The names of all types, "" for what belongs to no object; then for each account and type that it has blocks of: the account, the index of the type, and the bytes."""
         blocks = np.concatenate([self._search.blocks, self._search.unheld])

@@ -28,6 +28,7 @@ from hiwater.analysis.growth import (
     group_of_accounts,
     live_at,
 )
+from hiwater.analysis.headers import Grown, leak_of_headers
 from hiwater.analysis.holders import AccountsSearch, accounts_search
 from hiwater.analysis.naming import is_library
 from hiwater.analysis.suppressions import KNOWN, Suppression
@@ -51,7 +52,8 @@ class Leak:
     `live_bytes` and `live_blocks` are those at the last snapshot, and `grown_bytes` the part of them allocated since the first one that was
     tested. `oldest` is the number of the moment after which the oldest of that part was allocated. `frames` are those of the path with most
     growth, root first. `kinds` has the kinds of memory. `suppression` is why this is no leak, or None. `held_by` is what holds most of it, in words, and `types` are
-    the types of its objects, most bytes first, if the capture has a search for holders.
+    the types of its objects, most bytes first, if the capture has a search for holders. `headers` are lines at which small blocks of one size grow in step with it: headers of its
+    objects, or memory that free lists handed on (analysis/headers.py). With a search for holders, the figures are sums with theirs.
     """
 
     pids: tuple[int, ...]
@@ -70,6 +72,7 @@ class Leak:
     suppression: Suppression | None
     held_by: str = ""
     types: tuple[str, ...] = ()
+    headers: tuple[Frame, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +108,10 @@ def leaks_of_process(
     count, calls = len(moments.number), int(moments.number[-1])
     growth = _PathGrowth(tables, moments, level)
     leaking, search, known = growth.leaking(), accounts_search(tables), (*suppressions, *KNOWN)
+    rows = _rows(tables, pid, growth, leaking, search, known)
     others = growth.accounts_of(leaking)
+    types = [] if search is None else find_type_leaks(tables, pid, moments, level, search, others, known)
+    leaks, by_type = _told_once(rows, types, search)
     tested = len(growth.p_values)
     return ProcessLeaks(
         pid=pid,
@@ -115,8 +121,8 @@ def leaks_of_process(
         tested_paths=tested,
         detectable_bytes=-(-LEAST_BYTES // max(1, calls)),
         can_tell=count >= _FEWEST and trends.smallest_p(count) * max(1, tested) < level,
-        rows=_rows(tables, pid, growth, leaking, search, known),
-        by_type=[] if search is None else find_type_leaks(tables, pid, moments, level, search, others, known),
+        rows=leaks,
+        by_type=by_type,
     )
 
 
@@ -160,8 +166,8 @@ def _rows(
     leaking: list[int],
     search: AccountsSearch | None,
     suppressions: Sequence[Suppression],
-) -> list[Leak]:
-    """The leaking paths by line: of the user's own code where there is one on the path."""
+) -> list[tuple[Leak, Grown]]:
+    """The leaking paths by line, of the user's own code where there is one on the path; each with what has grown."""
     if not leaking:
         return []
     found = rows_of_paths(tables, _nodes_at_fault(tables, growth, leaking))
@@ -173,11 +179,40 @@ def _rows(
     rows = []
     for (row, suppression), members in by_row.items():
         leak = _leak(tables, pid, growth, found.rows[row], members, suppression)
+        accounts = growth.accounts_of(members)
         if search is not None:
-            accounts = growth.accounts_of(members)
             leak = replace(leak, held_by=search.holder(accounts), types=search.types(accounts))
-        rows.append(leak)
+        series = growth.series[members].sum(axis=0)
+        rows.append((leak, Grown(accounts, leak.bytes_per_moment, series, leak.kinds, leak.live_blocks, leak.types)))
     return rows
+
+
+def _told_once(
+    rows: Sequence[tuple[Leak, Grown]], by_type: Sequence[tuple[TypeLeak, Grown]], search: AccountsSearch | None
+) -> tuple[list[Leak], list[TypeLeak]]:
+    """The leaks, each with its headers. One that is suppressed has none, unless a search for holders shows them."""
+    candidates = [grown for leak, grown in rows if leak.suppression is None or search is not None]
+    leak_of = {grown: leak_of_headers(grown, candidates, search) for _, grown in (*rows, *by_type)}
+    leaks = []
+    for leak, grown in rows:
+        if leak_of[grown] is None:
+            lines = [one for one, part in rows if leak_of[part] is grown]
+            types = [one for one, part in by_type if leak_of[part] is grown]
+            frames = [*(one.frame for one in lines), *(frame for one in types for frame in one.lines)]
+            with_headers = leak if search is None else _with_figures(leak, [*lines, *types])
+            leaks.append(replace(with_headers, headers=tuple(dict.fromkeys(frames))))
+    return leaks, [leak for leak, grown in by_type if leak_of[grown] is None]
+
+
+def _with_figures(leak: Leak, parts: Sequence[Leak | TypeLeak]) -> Leak:
+    return replace(
+        leak,
+        bytes_per_moment=leak.bytes_per_moment + sum(one.bytes_per_moment for one in parts),
+        lower_bytes_per_moment=leak.lower_bytes_per_moment + sum(one.lower_bytes_per_moment for one in parts),
+        live_bytes=leak.live_bytes + sum(one.live_bytes for one in parts),
+        live_blocks=leak.live_blocks + sum(one.live_blocks for one in parts if isinstance(one, Leak)),
+        grown_bytes=leak.grown_bytes + sum(one.grown_bytes for one in parts),
+    )
 
 
 def _nodes_at_fault(tables: Tables, growth: _PathGrowth, leaking: list[int]) -> Ints:

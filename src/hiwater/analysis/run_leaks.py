@@ -105,6 +105,7 @@ def _leak(rows: Sequence[Leak]) -> Leak:
         paths=max(row.paths for row in rows),
         kinds=tuple(sorted({kind for row in rows for kind in row.kinds})),
         types=tuple(dict.fromkeys(name for row in rows for name in row.types)),
+        headers=tuple(dict.fromkeys(frame for row in rows for frame in row.headers)),
     )
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from hiwater.analysis import sums
 from hiwater.analysis.call_tree import follow
 from hiwater.analysis.growth import LEAST_BYTES, Growth, Moments, by_interval, group_of_accounts, live_at
+from hiwater.analysis.headers import Grown
 from hiwater.analysis.holders import AccountsSearch
 from hiwater.analysis.suppressions import Suppression
 from hiwater.analysis.user_lines import Bools, Group, rows_of_paths
@@ -48,19 +49,19 @@ def find_type_leaks(
     search: AccountsSearch,
     but: Ints,
     suppressions: Sequence[Suppression],
-) -> list[TypeLeak]:
-    """The types that leak, without the accounts `but`."""
+) -> list[tuple[TypeLeak, Grown]]:
+    """The types that leak, without the accounts `but`, each with what has grown."""
     parts = _Parts(tables, search, but, suppressions)
     growth = Growth(moments, level, parts.series(tables, moments), parts.survivors(moments))
     leaks = []
     for row in growth.leaking():
         members, lines = parts.accounts_of(row), parts.lines_of(tables, row)
-        leaks.append(
-            TypeLeak(
-                (pid,), parts.names[row], *growth.slope(row), int(growth.series[row, -1]), int(growth.survivors[row].sum()),
-                growth.oldest(row), growth.p_values[row], tuple(lines[:_MOST_LINES]), len(lines), search.holder(members),
-            )
+        slope, series = growth.slope(row), growth.series[row]
+        leak = TypeLeak(
+            (pid,), parts.names[row], *slope, int(series[-1]), int(growth.survivors[row].sum()),
+            growth.oldest(row), growth.p_values[row], tuple(lines[:_MOST_LINES]), len(lines), search.holder(members),
         )  # fmt: skip
+        leaks.append((leak, Grown(members, slope[0], series, ("python",), 0, (leak.type_name,))))
     return leaks
 
 

@@ -65,6 +65,7 @@ def _leak(leak: Leak) -> dict[str, Any]:
         "paths": leak.paths,
         "types": list(leak.types),
         "kinds": list(leak.kinds),
+        "headers": [asdict(frame) for frame in leak.headers],
         "stack": [asdict(frame) for frame in leak.frames],
         "suppressed_because": suppression.reason if suppression is not None else None,
         "is_known": suppression is not None and suppression.is_built_in,

@@ -85,6 +85,9 @@ def _write_leak(leak: Leak, leaks: Leaks, sources: Sources, folder: str, stream:
         stream.write(f"    types: {printable(', '.join(leak.types), _LONGEST)}\n")
     if leak.held_by:
         stream.write(f"    held by: {printable(leak.held_by, _LONGEST)}\n")
+    if leak.headers:
+        lines = ", ".join(place_and_function(frame, folder) for frame in leak.headers)
+        stream.write(f"    headers of its objects, or memory that free lists handed on: {printable(lines, _LONGEST)}\n")
     if leak.kinds == ("native",):
         stream.write("    native: allocated by C code that this line called, and not by Python's allocators\n")
     stream.writelines(f"      {frame_text(frame)}\n" for frame in leak.frames[: -_MOST_FRAMES - 1 : -1])
