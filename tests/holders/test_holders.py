@@ -447,6 +447,32 @@ def test_a_main_thread_in_c_code_is_a_refusal_with_its_reason(tmp_path: Path, gr
     assert "its main thread has run no Python" in done.stderr and "sleep" in done.stderr
 
 
+def test_the_process_with_the_largest_objects_is_shown_of_a_run(tmp_path: Path) -> None:
+    source = """
+        import multiprocessing, os
+        import hiwater
+        def keep(count):
+            global KEPT
+            KEPT = [bytearray(10_000) for _ in range(count)]
+            hiwater.holders()
+            print(os.getpid(), flush=True)
+        if __name__ == "__main__":
+            for count in (100, 300):
+                process = multiprocessing.get_context("fork").Process(target=keep, args=(count,))
+                process.start()
+                process.join()
+    """
+    (tmp_path / "program.py").write_text(textwrap.dedent(source))
+    said = run_hiwater("run", "-q", "--holders", "-o", "run.hiw", "program.py", folder=tmp_path, check=True).stdout
+    small, large = said.split()
+    for words, pid, count in [
+        (("run.hiw",), large, 300), (("run.hiw.d",), large, 300), (("run.hiw", "--pid", small), small, 100),
+    ]:  # fmt: skip
+        done = run_hiwater("holders", *words, "--type", "bytearray", folder=tmp_path, check=True)
+        assert f"{count} × bytearray, held by list `KEPT` of module `__main__`" in done.stdout, (pid, done.stdout)
+        assert (f"shows process {pid}" in done.stderr) is ("--pid" not in words)
+
+
 def test_wrong_words_say_what_is_wrong(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text("pass\n")
     run_hiwater("run", "-q", "-o", "none.hiw", "program.py", folder=tmp_path, check=True)

@@ -11,11 +11,13 @@ import time
 
 from hiwater.analysis.holders import Holders, find_holders
 from hiwater.analysis.source import Sources
-from hiwater.capture import find, holder_request, opening
+from hiwater.capture import find, holder_request
 from hiwater.capture.follow import Follower
-from hiwater.capture.holders import read_searches
+from hiwater.capture.holders import last_search, read_searches
 from hiwater.capture.tables import Tables
 from hiwater.cli import injected, output, progress
+from hiwater.cli import report as report_verb
+from hiwater.cli.messages import say
 from hiwater.errors import AttachRefused, BadRequest, CaptureError, UsageError
 from hiwater.report.export import json_holders
 from hiwater.report.text import holders as text_holders
@@ -37,7 +39,11 @@ PARSER = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of this verb."""
-    parser.add_argument("source", metavar="PID|CAPTURE", help="a process that is being recorded, or a capture")
+    parser.add_argument("source", metavar="PID|CAPTURE", help="a process that is being recorded, or a capture or a run")
+    parser.add_argument(
+        "--pid", metavar="N", type=int,
+        help="of a run of several processes, this one (default: the first while it runs, then the one with the largest objects)",
+    )  # fmt: skip
     parser.add_argument(
         "--type", metavar="TYPE", help="show what holds objects of this type: Row, app.models.Row, 'app.*'"
     )
@@ -86,7 +92,7 @@ def _searched(arguments: argparse.Namespace) -> tuple[Tables, int | None, int | 
             raise BadRequest(
                 f"--wait needs a running process, and nobody writes {arguments.source!r} any more", "compare its searches with --since N"
             )  # fmt: skip
-        return opening.read(arguments.source), arguments.search, arguments.since
+        return _with_largest_objects(arguments), arguments.search, arguments.since
     try:
         since = arguments.since
         number = arguments.search
@@ -100,6 +106,20 @@ def _searched(arguments: argparse.Namespace) -> tuple[Tables, int | None, int | 
         follower.close()
 
 
+def _with_largest_objects(arguments: argparse.Namespace) -> Tables:
+    """Of the processes of a run that have searches, or of the one that was chosen."""
+    captures = report_verb.open_run([arguments.source], pid=arguments.pid).captures
+    if len(captures) == 1:
+        return captures[0].tables
+    bytes_of = {capture: search.bytes for capture in captures if (search := last_search(capture.tables)) is not None}
+    largest = max(bytes_of, key=bytes_of.__getitem__, default=captures[0])
+    if len(bytes_of) > 1:
+        say(
+            f"shows process {largest.process.pid}, whose objects are the largest of {len(bytes_of)} processes; --pid shows another"
+        )
+    return largest.tables
+
+
 def _living(arguments: argparse.Namespace) -> Follower | None:
     """The capture, if it can be searched: a living process writes it, and no search of it was chosen. A folder, a merged capture and what cannot be
     read are none: opening them says why."""
@@ -107,6 +127,9 @@ def _living(arguments: argparse.Namespace) -> Follower | None:
         return None
     try:
         follower = Follower(arguments.source)
+        if arguments.pid not in (None, follower.header["pid"]):
+            follower.close()
+            follower = Follower(report_verb.open_run([arguments.source], pid=arguments.pid).captures[0].path)
     except CaptureError:
         return None
     if follower.is_alive:
