@@ -125,7 +125,7 @@ export function KeptView({ capture, choice, onSource }: Props) {
         {size(whole)} in {blocks(number)} were never freed. Each block stands at the innermost line of your own code
         that it came through; modules and what they define are among them.{" "}
         {ages
-          ? `When it was allocated is known from ${count(ages.snapshots)} ${ages.snapshots === 1 ? "snapshot" : "snapshots"}: the columns 1st to 4th have each line’s share by quarter of the recording’s time.`
+          ? `When it was allocated is known from ${count(ages.snapshots)} ${ages.snapshots === 1 ? "snapshot" : "snapshots"}: the columns 1st to 4th have each line’s share by quarter of the recording’s time; of what is missing to 100 % it is not known.`
           : "When it was allocated is not known: that needs a marker (`hiwater.mark()`) or a phase that the program reaches three times, or `hiwater run --snapshot-every 10s`."}
         {!capture.described.object_holders &&
           !capture.isBeside &&

@@ -27,7 +27,7 @@ PARTS = 4
 @dataclass(frozen=True, slots=True)
 class Survivors:
     """A line of which memory is live: `bytes` in `blocks`. `by_age` has the bytes that each quarter of the recording's time allocated, the first one
-    first; it is empty if the capture has no snapshots. `types` are the types of the objects, most bytes first, and `held_by` what holds most, if the
+    first; of the rest it is not known. It is empty if the capture has no snapshots. `types` are the types of the objects, most bytes first, and `held_by` what holds most, if the
     capture has a search for holders and the row is one of those that were asked for."""
 
     group: Group
@@ -64,13 +64,15 @@ def births(tables: Tables) -> tuple[Ints, Ints] | None:
 def quarters(tables: Tables, until_ns: int) -> Ints | None:
     """For each account, the part of the time before `until_ns` in which its blocks were allocated: 0 to PARTS - 1; None without snapshots.
 
-    It is the part with the middle of the interval between the two snapshots.
+    It is the part with the middle of the interval between the two snapshots. Where that interval is longer than a part, as the first one may be and the last
+    one is once there are too many accounts, it is not known: -1.
     """
     born = births(tables)
     if born is None:
         return None
-    middle = (born[0] + np.minimum(born[1], until_ns)) // 2
-    return np.minimum(middle * PARTS // max(1, until_ns), PARTS - 1)
+    first, last = born[0], np.minimum(born[1], until_ns)
+    part = np.minimum((first + last) // 2 * PARTS // max(1, until_ns), PARTS - 1)
+    return np.where((last - first) * PARTS <= until_ns, part, -1)
 
 
 def survivors(snapshot: Snapshot, kind: str = "all", *, described: int) -> list[Survivors]:
@@ -83,7 +85,9 @@ def survivors(snapshot: Snapshot, kind: str = "all", *, described: int) -> list[
     total, count = (sums.sum_at(len(found.rows), found.row, values) for values in (size, blocks))
     quarter = quarters(tables, snapshot.at_ns)
     if quarter is not None:
-        by_age = sums.sum_at(len(found.rows) * PARTS, found.row * PARTS + quarter[accounts], size)
+        known = quarter[accounts] >= 0
+        place_of = (found.row * PARTS + quarter[accounts])[known]
+        by_age = sums.sum_at(len(found.rows) * PARTS, place_of, size[known])
     search = accounts_search(tables)
     rows = []
     for place, row in enumerate(np.argsort(-total, kind="stable").tolist()):

@@ -20,6 +20,7 @@ _NO_AGES = (
     "when it was allocated is not known: that needs a marker (`hiwater.mark()`) or a phase that the program reaches three times, or"
     " `hiwater run --snapshot-every 10s`"
 )
+_NOT_ALL_AGES = "of what is missing to 100 % it is not known: the time between two snapshots was too long, or there were too many call paths"
 
 
 def write(report: Report, stream: TextIO) -> None:
@@ -42,6 +43,8 @@ def _report(report: Report, page: Page) -> Iterator[Text]:
     else:
         heads = "".join(f"{name:>8}" for name in ("1st", "2nd", "3rd", "4th"))
         yield Text(f"  {'':>11} {'':>8}  {heads}", "dim")
+        if any(sum(row.by_age) < row.bytes for row in rows):
+            yield Text(f"  {_NOT_ALL_AGES}", "yellow")
     shown = [row for row in rows[: report.top] if row.bytes * _SMALLEST_SHARE >= whole]
     for row in shown:
         yield from _row(row, whole, sources, page)
