@@ -219,3 +219,26 @@ def test_a_leak_is_found_where_ages_are_known_for_the_first_markers_alone(tmp_pa
         "of what is missing to 100 % it is not known"
         in run_hiwater("report", "crowd.hiw", "--kept", folder=tmp_path).stdout
     )
+
+
+def test_a_service_with_a_thread_for_each_request_has_no_more_call_paths_than_one_without(tmp_path: Path) -> None:
+    requests = (
+        CROWD.replace("4000", "300")
+        .replace("import hiwater\n", "import threading\nimport hiwater\n")
+        .replace("for _ in range(150):\n", "def request():\n")
+        .replace('    hiwater.mark("call")\n', "")
+    )
+    requests += """
+for _ in range(100):
+    thread = threading.Thread(target=request)
+    thread.start()
+    thread.join()
+    hiwater.mark("call")
+"""
+    (tmp_path / "service.py").write_text(requests)
+    run_hiwater("run", "-q", "-o", "service.hiw", "service.py", folder=tmp_path, check=True)
+    result = json.loads(run_hiwater("leaks", "service.hiw", "--format", "json", folder=tmp_path).stdout)
+    assert [(leak["line"], leak["bytes_per_moment"] // 100) for leak in result["leaks"]] == [(9, 200)]
+    assert (
+        len(hiwater.open(tmp_path / "service.hiw").tables["nodes"]) < 12_000
+    )  # of 300 lines for each of the first threads
