@@ -416,6 +416,22 @@ def test_short_threads_whose_names_differ_in_numbers_share_a_node(tmp_path: Path
     assert len(recorded.capture.tables["nodes"]) < 2_000
 
 
+def test_short_native_threads_share_a_node_too(tmp_path: Path) -> None:
+    recorded = named(
+        tmp_path,
+        """
+        def main():
+            for number in range(60):
+                start_native(0, b"io-%d" % number)
+                native(0, 10_000)
+                assert workers.end_worker(0) == 0
+        """,
+    )
+    held = natives(recorded)
+    assert sum(held.values()) == 600_000
+    assert len(held) <= 12 and held["[thread io]"] >= 480_000, held
+
+
 def test_threads_of_a_pool_have_names_of_their_own(tmp_path: Path) -> None:
     """None has ended before the last one starts. The functions' own numbers keep threads apart."""
     recorded = named(
