@@ -46,7 +46,7 @@ struct ShownName {
 bool is_main_thread() noexcept { return ::syscall(SYS_gettid) == ::getpid(); }
 
 // What threads have in common whose names differ only in numbers: "Thread (work)" of "Thread-17 (work)", "pool" of "pool-3_0". A number goes with what
-// parts it from the text before. Those of a function's name stay, and those that begin a word.
+// parts it from the text before. Those before a letter stay, and those of a function's name.
 ThreadName without_numbers(const ThreadName& name) noexcept {
     ThreadName common = {};
     char* out = common.text;

@@ -139,10 +139,10 @@ struct Thread {
     std::uintptr_t last_block;  // of this thread's last allocation
     pthread_t id;               // 0 for the state of a thread that has ended
     ThreadName name;
-    std::uint64_t series,
-        ended_series;        // that its name is of, and that of the thread that had this state before; see ThreadNames. 0: none
-    std::uint32_t interval;  // of the accounts in `edges`; see Accounts::begin_interval()
-    bool is_to_move;         // to a node with its present name, at its next event: others were at the one it has
+    std::uint64_t series;        // that its name is of; see ThreadNames. 0: none
+    std::uint64_t ended_series;  // that of the thread that had this state before
+    std::uint32_t interval;      // of the accounts in `edges`; see Accounts::begin_interval()
+    bool is_to_move;             // to a node with its present name, at its next event: others were at the one it has
     Thread* next;
     static constexpr std::uint32_t kLineCursors = 32;
     hw_line_cursor line_cursors[kLineCursors];
