@@ -7,6 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/raw_calls.h"
 #include "base/uncopied.h"
 
 namespace hiwater {
@@ -22,7 +23,7 @@ public:
     ~FileSizeSignalHeld() {
         const timespec at_once{};
         // By its number: the function is a cancellation point. The kernel's set of signals is shorter than the C library's.
-        if (!was_pending_ && is_pending()) ::syscall(SYS_rt_sigtimedwait, &signal_, nullptr, &at_once, (SIGRTMAX + 1) / 8);
+        if (!was_pending_ && is_pending()) raw::syscall(SYS_rt_sigtimedwait, &signal_, nullptr, &at_once, (SIGRTMAX + 1) / 8);
         ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
     }
 

@@ -11,15 +11,16 @@
 
 #include "base/errno_kept.h"
 #include "base/pages.h"
+#include "base/raw_calls.h"
 #include "base/uncopied.h"
 
 namespace hiwater {
 
 class MappedPages : Uncopied {
 public:
-    MappedPages() noexcept : fd_(::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC)) {}
+    MappedPages() noexcept : fd_(raw::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC)) {}
     ~MappedPages() {
-        if (fd_ >= 0) ::close(fd_);
+        if (fd_ >= 0) raw::close(fd_);
     }
 
     // Of whole pages from `at` on. Where /proc cannot be read, what mincore() tells.
@@ -29,7 +30,7 @@ public:
         const std::uint64_t first = reinterpret_cast<std::uintptr_t>(at) / kPage, pages = (bytes + kPage - 1) / kPage;
         for (std::uint64_t done = 0; done < pages;) {
             const std::uint64_t part = std::min<std::uint64_t>(pages - done, std::size(flags));
-            const ssize_t n = ::pread(fd_, flags, part * sizeof flags[0], static_cast<off_t>((first + done) * sizeof flags[0]));
+            const ssize_t n = raw::pread(fd_, flags, part * sizeof flags[0], static_cast<off_t>((first + done) * sizeof flags[0]));
             if (n < static_cast<ssize_t>(sizeof flags[0])) return resident_in(at, bytes);
             const std::uint64_t read = static_cast<std::uint64_t>(n) / sizeof flags[0];
             for (std::uint64_t i = 0; i < read; ++i) found += (flags[i] & kPresent) != 0;

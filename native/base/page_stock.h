@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "base/pages.h"
+#include "base/raw_calls.h"
 #include "base/uncopied.h"
 
 namespace hiwater {
@@ -46,14 +47,15 @@ public:
     }
     // All pieces are zero again, and take no memory until they are written to.
     void give_pages_back() noexcept {
-        each_mapping([this](const Mapping& mapping) { ::madvise(mapping.at, bytes_of(mapping), MADV_DONTNEED); });
+        each_mapping([this](const Mapping& mapping) { raw::madvise(mapping.at, bytes_of(mapping), MADV_DONTNEED); });
     }
     // Whether the next child of a fork has the pieces as they are here: for a stock that is made with `is_wiped`. The caller holds off who takes
     // pieces.
     void keep_at_fork(bool is_kept) const noexcept {
         const ErrnoKept kept;
-        each_mapping(
-            [&](const Mapping& mapping) { ::madvise(mapping.at, bytes_of(mapping), is_kept ? MADV_KEEPONFORK : MADV_WIPEONFORK); });
+        each_mapping([&](const Mapping& mapping) {
+            raw::madvise(mapping.at, bytes_of(mapping), is_kept ? MADV_KEEPONFORK : MADV_WIPEONFORK);
+        });
     }
     std::uint64_t bytes() const noexcept { return taken_.load(std::memory_order_acquire) * piece_bytes_; }
     std::uint64_t resident_bytes() const noexcept {
@@ -88,7 +90,7 @@ private:
             if (mapping.at == nullptr) continue;
             if (is_wiped_) {
                 const ErrnoKept kept;
-                ::madvise(mapping.at, pieces * piece_bytes_, MADV_WIPEONFORK);  // not before Linux 4.14
+                raw::madvise(mapping.at, pieces * piece_bytes_, MADV_WIPEONFORK);  // not before Linux 4.14
             }
             __atomic_store_n(&mapping.pieces, pieces, __ATOMIC_RELEASE);
             spare_room.refill();  // what was given may be there again

@@ -14,6 +14,7 @@
 #include "base/errno_kept.h"
 #include "base/own_limit.h"
 #include "base/own_ranges.h"
+#include "base/raw_calls.h"
 #include "base/uncopied.h"
 
 namespace hiwater {
@@ -34,9 +35,9 @@ inline void* own_place(std::size_t bytes) noexcept {
 
 // Returns what mmap() returns, and leaves its errno.
 inline void* map_untold(std::size_t bytes) noexcept {
-    void* p = ::mmap(own_place(bytes), bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void* p = raw::mmap(own_place(bytes), bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     // A huge page behind a sparse table would cost 2 MiB for a few bytes.
-    if (p != MAP_FAILED) ::madvise(p, bytes, MADV_NOHUGEPAGE);
+    if (p != MAP_FAILED) raw::madvise(p, bytes, MADV_NOHUGEPAGE);
     return p;
 }
 
@@ -85,7 +86,7 @@ private:
     static void unmap(std::uintptr_t word, std::size_t most) noexcept {  // the last ones of that many pages
         const std::size_t pages = word & kPages, gone = most < pages ? most : pages;
         if (gone == 0) return;
-        ::munmap(reinterpret_cast<void*>((word & ~kPages) + (pages - gone) * kPage), gone * kPage);
+        raw::munmap(reinterpret_cast<void*>((word & ~kPages) + (pages - gone) * kPage), gone * kPage);
         own_limit.remove(gone * kPage);
     }
     std::atomic<std::uintptr_t> word_{0};  // where it is, and how many pages
@@ -118,7 +119,7 @@ inline void* map_pages(std::size_t bytes, Use use = Use::kept, bool may_use_spar
 inline void touch_pages(void* p, std::size_t bytes) noexcept {
 #if defined(MADV_POPULATE_WRITE)
     const ErrnoKept kept;
-    ::madvise(p, bytes, MADV_POPULATE_WRITE);
+    raw::madvise(p, bytes, MADV_POPULATE_WRITE);
 #else
     (void)p, (void)bytes;
 #endif
@@ -131,7 +132,7 @@ inline void zero_pages(void* p, std::size_t bytes) noexcept {
     char* const at = static_cast<char*>(p);
     char* const first = reinterpret_cast<char*>(round_up(reinterpret_cast<std::uintptr_t>(at), kPage));
     char* const last = reinterpret_cast<char*>(reinterpret_cast<std::uintptr_t>(at + bytes) & ~(kPage - 1));
-    if (first >= last || ::madvise(first, static_cast<std::size_t>(last - first), MADV_DONTNEED) != 0) {  // locked in memory
+    if (first >= last || raw::madvise(first, static_cast<std::size_t>(last - first), MADV_DONTNEED) != 0) {  // locked in memory
         __builtin_memset(at, 0, bytes);
         return;
     }
@@ -142,7 +143,7 @@ inline void zero_pages(void* p, std::size_t bytes) noexcept {
 inline void unmap_pages(void* p, std::size_t bytes) noexcept {
     if (p == nullptr) return;
     own_ranges.remove(p);
-    ::munmap(p, bytes);
+    raw::munmap(p, bytes);
     own_limit.remove(bytes);
 }
 
@@ -151,7 +152,7 @@ inline std::uint64_t resident_in(const void* at, std::uint64_t bytes) noexcept {
     std::uint64_t pages = 0;
     for (std::uint64_t done = 0; done < bytes; done += sizeof in_core * kPage) {
         const std::uint64_t part = bytes - done < sizeof in_core * kPage ? bytes - done : sizeof in_core * kPage;
-        if (::mincore(const_cast<char*>(static_cast<const char*>(at)) + done, part, in_core) != 0) return pages * kPage;
+        if (raw::mincore(const_cast<char*>(static_cast<const char*>(at)) + done, part, in_core) != 0) return pages * kPage;
         for (std::uint64_t i = 0; i < (part + kPage - 1) / kPage; ++i) pages += in_core[i] & 1;
     }
     return pages * kPage;
@@ -181,7 +182,7 @@ public:
     // For an array that will be written all over, at random.
     void touch() noexcept {
         constexpr std::size_t huge = std::size_t{2} << 20;
-        if (capacity_bytes() >= huge) ::madvise(data_, capacity_bytes(), MADV_HUGEPAGE);
+        if (capacity_bytes() >= huge) raw::madvise(data_, capacity_bytes(), MADV_HUGEPAGE);
         touch_pages(data_, capacity_bytes());
     }
     void push_back(const T& value) {
@@ -222,14 +223,14 @@ private:
     }
     // What mremap() returns, where there is room behind it or at a place of our own.
     void* remapped(std::size_t bytes) noexcept {
-        void* const grown = ::mremap(data_, capacity_bytes(), bytes, 0);
+        void* const grown = raw::mremap(data_, capacity_bytes(), bytes, 0);
         if (grown != MAP_FAILED) return grown;
         void* const place = map_untold(bytes);
         if (place == MAP_FAILED) return place;
-        void* const moved = ::mremap(data_, capacity_bytes(), bytes, MREMAP_MAYMOVE | MREMAP_FIXED, place);
+        void* const moved = raw::mremap(data_, capacity_bytes(), bytes, MREMAP_MAYMOVE | MREMAP_FIXED, place);
         if (moved == MAP_FAILED) {
             const ErrnoKept kept;
-            ::munmap(place, bytes);
+            raw::munmap(place, bytes);
         }
         return moved;
     }

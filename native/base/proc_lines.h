@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/raw_calls.h"
 #include "base/uncopied.h"
 
 namespace hiwater {
@@ -17,9 +18,9 @@ namespace hiwater {
 template <std::size_t kBuffer>
 class ProcLines : Uncopied {
 public:
-    explicit ProcLines(const char* path) noexcept : fd_(::open(path, O_RDONLY | O_CLOEXEC)) {}
+    explicit ProcLines(const char* path) noexcept : fd_(raw::open(path, O_RDONLY | O_CLOEXEC)) {}
     ~ProcLines() {
-        if (fd_ >= 0) ::close(fd_);
+        if (fd_ >= 0) raw::close(fd_);
     }
 
     // The next line with NUL for its newline, or null.
@@ -42,7 +43,7 @@ private:
         to_ -= from_;
         from_ = 0;
         if (to_ == sizeof text_) text_[to_ - 1] = '\n';
-        const ssize_t n = fd_ < 0 || to_ == sizeof text_ ? 0 : ::read(fd_, text_ + to_, sizeof text_ - to_);
+        const ssize_t n = fd_ < 0 || to_ == sizeof text_ ? 0 : raw::read(fd_, text_ + to_, sizeof text_ - to_);
         if (n > 0) to_ += static_cast<std::size_t>(n);
         return n > 0 || to_ == sizeof text_;
     }

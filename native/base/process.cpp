@@ -12,6 +12,7 @@
 
 #include <algorithm>
 
+#include "base/raw_calls.h"
 #include "base/uncancelled.h"
 
 namespace hiwater::process {
@@ -21,10 +22,10 @@ namespace {
 // Reads a small file whole; the bytes read, or -1. The text ends with NUL.
 ssize_t read_file(const char* path, char* out, std::size_t size) noexcept {
     Uncancelled whole;
-    const int fd = ::open(path, O_RDONLY | O_CLOEXEC);
+    const int fd = raw::open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) return -1;
-    const ssize_t n = ::read(fd, out, size - 1);
-    ::close(fd);
+    const ssize_t n = raw::read(fd, out, size - 1);
+    raw::close(fd);
     if (n >= 0) out[n] = '\0';
     return n;
 }
@@ -69,7 +70,7 @@ bool read_shared(Shared* out) noexcept {
 
 std::int64_t read_statm(int fd, std::int64_t* address_space_bytes) noexcept {
     char text[128];
-    const ssize_t n = ::pread(fd, text, sizeof text - 1, 0);
+    const ssize_t n = raw::pread(fd, text, sizeof text - 1, 0);
     if (n <= 0) return -1;
     text[n] = '\0';
     const char* space = ::strchr(text, ' ');
@@ -78,16 +79,16 @@ std::int64_t read_statm(int fd, std::int64_t* address_space_bytes) noexcept {
 }
 
 std::int64_t resident_bytes(std::int64_t* address_space_bytes) noexcept {
-    const int fd = ::open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
+    const int fd = raw::open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
     if (fd < 0) return -1;
     const std::int64_t bytes = read_statm(fd, address_space_bytes);
-    ::close(fd);
+    raw::close(fd);
     return bytes;
 }
 
 bool read_and_reset_resident(const ResidentFiles& files, std::int64_t* lowest_maximum, Resident* out) noexcept {
     struct stat file{};
-    if (::fstat(files.clear_refs, &file) != 0 || file.st_ino != files.clear_refs_inode || file.st_dev != files.clear_refs_device)
+    if (raw::fstat(files.clear_refs, &file) != 0 || file.st_ino != files.clear_refs_inode || file.st_dev != files.clear_refs_device)
         return false;
     out->now_bytes = read_statm(files.statm);
     if (out->now_bytes < 0) return false;
@@ -97,13 +98,13 @@ bool read_and_reset_resident(const ResidentFiles& files, std::int64_t* lowest_ma
     if (out->now_bytes < out->peak_bytes && out->peak_bytes <= *lowest_maximum) {
         *lowest_maximum = out->peak_bytes;
         char text[2048];
-        const ssize_t n = ::pread(files.status, text, sizeof text - 1, 0);
+        const ssize_t n = raw::pread(files.status, text, sizeof text - 1, 0);
         if (n <= 0) return false;
         text[n] = '\0';
         out->peak_bytes = kib_after(text, "VmHWM:");
         if (out->peak_bytes < 0) return false;
     }
-    return ::write(files.clear_refs, "5", 1) == 1;
+    return raw::write(files.clear_refs, "5", 1) == 1;
 }
 
 std::int64_t read_number(const char* path) noexcept {
@@ -131,10 +132,10 @@ std::int64_t available_bytes() noexcept {
 }
 
 bool reset_peak() noexcept {
-    const int fd = ::open("/proc/self/clear_refs", O_WRONLY | O_CLOEXEC);
+    const int fd = raw::open("/proc/self/clear_refs", O_WRONLY | O_CLOEXEC);
     if (fd < 0) return false;
-    const bool done = ::write(fd, "5", 1) == 1;
-    ::close(fd);
+    const bool done = raw::write(fd, "5", 1) == 1;
+    raw::close(fd);
     return done;
 }
 

@@ -9,6 +9,7 @@
 
 #include <atomic>
 
+#include "base/raw_calls.h"
 #include "base/uncopied.h"
 
 namespace hiwater {
@@ -38,7 +39,7 @@ inline void do_signal_default(int number, siginfo_t* info, bool is_repeated) noe
     struct sigaction standard{};
     standard.sa_handler = SIG_DFL;
     ::sigaction(number, &standard, nullptr);
-    if (!is_repeated) ::syscall(SYS_rt_tgsigqueueinfo, ::getpid(), ::syscall(SYS_gettid), number, info);
+    if (!is_repeated) raw::syscall(SYS_rt_tgsigqueueinfo, ::getpid(), raw::syscall(SYS_gettid), number, info);
 }
 
 }  // namespace hiwater

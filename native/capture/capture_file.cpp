@@ -18,6 +18,7 @@
 #include "base/file_size_signal.h"
 #include "base/mapped_pages.h"
 #include "base/process.h"
+#include "base/raw_calls.h"
 #include "base/uncancelled.h"
 
 namespace hiwater::capture {
@@ -28,9 +29,9 @@ namespace {
 int move_high(int fd, int end) noexcept {
     for (int lowest : {700, 200, 60}) {
         if (lowest >= end) continue;
-        const int high = ::fcntl(fd, F_DUPFD_CLOEXEC, lowest);
+        const int high = raw::fcntl(fd, F_DUPFD_CLOEXEC, lowest);
         if (high >= 0) {
-            ::close(fd);
+            raw::close(fd);
             return high;
         }
     }
@@ -45,7 +46,7 @@ std::byte* map_shared(int fd, std::uint64_t offset, std::uint64_t bytes, std::ui
     if (margin != 0 && at == nullptr) return nullptr;
     if (margin == 0) own_limit.add(bytes);
     void* p = map_with_spare(bytes, [&] {
-        return ::mmap(at, bytes, PROT_READ | PROT_WRITE, flags | (margin != 0 ? MAP_FIXED : 0), fd, static_cast<off_t>(offset));
+        return raw::mmap(at, bytes, PROT_READ | PROT_WRITE, flags | (margin != 0 ? MAP_FIXED : 0), fd, static_cast<off_t>(offset));
     });
     if (p == MAP_FAILED) {
         const int error = errno;
@@ -61,7 +62,7 @@ int write_all(int fd, const void* data, std::uint64_t bytes) noexcept {
     const FileSizeSignalHeld held;
     const char* at = static_cast<const char*>(data);
     while (bytes > 0) {
-        const ssize_t n = ::write(fd, at, bytes);
+        const ssize_t n = raw::write(fd, at, bytes);
         if (n < 0 && errno == EINTR) continue;
         if (n <= 0) return n < 0 ? errno : EIO;
         at += n;
@@ -101,9 +102,9 @@ int CaptureFile::create(const char* path, mode_t mode, int descriptors_end) noex
 int CaptureFile::publish() noexcept {
     if (in_memory_) {
         if (int error = copy_to_temporary(path_.text, &made_)) return error;
-        const int fd = ::open(made_.text, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+        const int fd = raw::open(made_.text, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
         const int error = fd < 0 ? errno : note_identity(fd);
-        if (fd >= 0) ::close(fd);
+        if (fd >= 0) raw::close(fd);
         if (error != 0) return error;
     }
     PathBuffer placed;
@@ -162,7 +163,7 @@ int CaptureFile::set_up() noexcept {
 
 int CaptureFile::note_identity(int fd) noexcept {
     struct stat about{};
-    if (::fstat(fd, &about) != 0) return errno;
+    if (raw::fstat(fd, &about) != 0) return errno;
     device_ = about.st_dev;
     inode_ = about.st_ino;
     return 0;
@@ -178,23 +179,23 @@ int CaptureFile::map_next(std::uint64_t offset, std::uint64_t bytes, std::uint64
     if (*at == nullptr) return errno;
     if (!in_memory_) file_guard::add(*at, bytes);
     // For the first page of a file the kernel reads the megabyte around it, though there is nothing yet but zeros to read.
-    if (bytes <= kSmallestSegment) ::madvise(*at, bytes, MADV_RANDOM);
+    if (bytes <= kSmallestSegment) raw::madvise(*at, bytes, MADV_RANDOM);
     return 0;
 }
 
 // The program may have closed our descriptor, or given its number to another file.
 bool CaptureFile::owns_descriptor() const noexcept {
     struct stat about{};
-    return fd_ >= 0 && ::fstat(fd_, &about) == 0 && about.st_dev == device_ && about.st_ino == inode_;
+    return fd_ >= 0 && raw::fstat(fd_, &about) == 0 && about.st_dev == device_ && about.st_ino == inode_;
 }
 
 int CaptureFile::reopen_if_lost() noexcept {
     if (in_memory_ || owns_descriptor()) return 0;
-    fd_ = ::open(made_.text[0] != '\0' ? made_.text : path_.text, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY);
+    fd_ = raw::open(made_.text[0] != '\0' ? made_.text : path_.text, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY);
     if (fd_ < 0) return errno;
     fd_ = move_high(fd_, process::descriptors_end());
     if (owns_descriptor()) return 0;
-    ::close(fd_);
+    raw::close(fd_);
     fd_ = -1;
     return ESTALE;
 }
@@ -248,13 +249,13 @@ void CaptureFile::put_pages(const void* at, std::size_t bytes) const noexcept {
 
 void CaptureFile::give_pages_back(void* extent) const noexcept {
     const ErrnoKept kept;
-    if (!is_truncated()) ::madvise(extent, kExtentBytes, MADV_DONTNEED);
+    if (!is_truncated()) raw::madvise(extent, kExtentBytes, MADV_DONTNEED);
 }
 
 void CaptureFile::give_pages_back() const noexcept {
     const ErrnoKept kept;
     if (is_truncated()) return;
-    for (const Segment& segment : segments_) ::madvise(segment.at, segment.bytes, MADV_DONTNEED);
+    for (const Segment& segment : segments_) raw::madvise(segment.at, segment.bytes, MADV_DONTNEED);
 }
 
 // Writes zeros over whole pages that are zero already. A file system makes the pages of a write in larger pieces. Faults make
@@ -269,7 +270,7 @@ void CaptureFile::write_zeros(std::uintptr_t start, std::uintptr_t end) const no
     Uncancelled whole;
     const std::uint64_t offset = file_bytes_ - last.bytes;
     for (; end - start >= sizeof zeros; start += sizeof zeros)
-        if (::pwrite(fd_, zeros, sizeof zeros, static_cast<off_t>(offset + (start - at))) < 0) break;  // it is for speed alone
+        if (raw::pwrite(fd_, zeros, sizeof zeros, static_cast<off_t>(offset + (start - at))) < 0) break;  // it is for speed alone
 }
 
 void CaptureFile::unmap() noexcept {
@@ -298,7 +299,7 @@ CaptureFile::Ending CaptureFile::finish(State state) noexcept {
         return ending;
     }
     const std::uint64_t used = used_bytes();
-    if (!in_memory_ && reopen_if_lost() == 0 && ::ftruncate(fd_, static_cast<off_t>(used)) != 0) {
+    if (!in_memory_ && reopen_if_lost() == 0 && raw::ftruncate(fd_, static_cast<off_t>(used)) != 0) {
         // A longer file reads the same; only the unused tail stays on the disk.
     }
     __atomic_store_n(&header_->state, static_cast<std::uint32_t>(state), __ATOMIC_RELEASE);
@@ -316,7 +317,7 @@ CaptureFile::Ending CaptureFile::finish(State state) noexcept {
 // The name leads elsewhere, or nowhere: somebody deleted the file, or gave it another name.
 void CaptureFile::find_again(Ending* ending) noexcept {
     struct stat about{};
-    if (!in_memory_ && owns_descriptor() && ::fstat(fd_, &about) == 0 && about.st_nlink > 0) {
+    if (!in_memory_ && owns_descriptor() && raw::fstat(fd_, &about) == 0 && about.st_nlink > 0) {
         char link[32];
         ::snprintf(link, sizeof link, "/proc/self/fd/%d", fd_);
         const ssize_t n = ::readlink(link, ending->path.text, sizeof ending->path.text - 1);
@@ -344,12 +345,12 @@ void CaptureFile::discard() noexcept {
 
 void CaptureFile::abandon() noexcept {
     unmap();
-    if (owns_descriptor()) ::close(fd_);
+    if (owns_descriptor()) raw::close(fd_);
     fd_ = -1;
 }
 
 void CaptureFile::forget_in_child() noexcept {
-    if (owns_descriptor()) ::close(fd_);
+    if (owns_descriptor()) raw::close(fd_);
     ::new (static_cast<void*>(this)) CaptureFile();
 }
 
@@ -368,7 +369,7 @@ void CaptureFile::find_truncation() const noexcept {
 }
 
 CaptureCopy::~CaptureCopy() {
-    if (fd_ >= 0) ::close(fd_);
+    if (fd_ >= 0) raw::close(fd_);
     if (made_.text[0] != '\0') ::unlink(made_.text);
 }
 
@@ -386,7 +387,7 @@ int CaptureCopy::begin(const char* path, mode_t mode, std::uint64_t bytes) noexc
         error = write_all(fd_, zeros, part);
         left -= part;
     }
-    return error != 0 || ::lseek(fd_, 0, SEEK_SET) == 0 ? error : errno;
+    return error != 0 || raw::lseek(fd_, 0, SEEK_SET) == 0 ? error : errno;
 }
 
 int CaptureCopy::fill(const CaptureFile& file, std::uint64_t now_ns) noexcept {
@@ -396,7 +397,7 @@ int CaptureCopy::fill(const CaptureFile& file, std::uint64_t now_ns) noexcept {
 }
 
 int CaptureCopy::end() noexcept {
-    int error = ::close(std::exchange(fd_, -1)) == 0 ? 0 : errno;
+    int error = raw::close(std::exchange(fd_, -1)) == 0 ? 0 : errno;
     if (error == 0) error = place(made_.text, path_.text);
     if (error == 0) made_.text[0] = '\0';
     return error;
@@ -406,7 +407,7 @@ int CaptureFile::copy_to_temporary(const char* path, PathBuffer* made) const noe
     const int out = create_temporary(path, mode_, made);
     if (out < 0) return errno;
     int error = write_to(out, 0);
-    if (::close(out) != 0 && error == 0) error = errno;
+    if (raw::close(out) != 0 && error == 0) error = errno;
     if (error != 0) {
         ::unlink(made->text);
         made->text[0] = '\0';

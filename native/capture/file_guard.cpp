@@ -10,6 +10,7 @@
 
 #include "base/errno_kept.h"
 #include "base/own_ranges.h"
+#include "base/raw_calls.h"
 #include "base/signal_defaults.h"
 
 namespace hiwater::capture::file_guard {
@@ -71,7 +72,7 @@ void on_bus(int number, siginfo_t* info, void* context) {
         ::sigaddset(&static_cast<ucontext_t*>(context)->uc_sigmask, number);
         siginfo_t again = *info;
         again.si_code = SI_QUEUE;  // the sender stays; only the main thread may mark a signal as sent by kill()
-        ::syscall(SYS_rt_sigqueueinfo, ::getpid(), number, &again);
+        raw::syscall(SYS_rt_sigqueueinfo, ::getpid(), number, &again);
     } else {
         hand_on(number, info, context);
     }
@@ -144,7 +145,7 @@ bool is_truncated() noexcept { return g_is_cut.load(std::memory_order_acquire); 
 void cut() noexcept {
     g_ranges.each([](const OwnRanges::Range& range) {
         constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
-        ::mmap(reinterpret_cast<void*>(range.start), range.end - range.start, PROT_READ | PROT_WRITE, kFlags, -1, 0);
+        raw::mmap(reinterpret_cast<void*>(range.start), range.end - range.start, PROT_READ | PROT_WRITE, kFlags, -1, 0);
     });
     if (g_is_cut.exchange(true, std::memory_order_acq_rel)) return;
     void (*on_truncation)() = g_on_truncation.load(std::memory_order_acquire);
@@ -155,7 +156,7 @@ bool has_page(const void* at) noexcept {
 #if defined(MADV_POPULATE_READ)
     const ErrnoKept kept;
     auto* page = reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(at) & ~std::uintptr_t{4095});
-    const bool is_gone = ::madvise(page, 4096, MADV_POPULATE_READ) != 0 && errno == EFAULT;
+    const bool is_gone = raw::madvise(page, 4096, MADV_POPULATE_READ) != 0 && errno == EFAULT;
     return !is_gone;
 #else
     (void)at;

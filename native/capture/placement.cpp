@@ -15,6 +15,7 @@
 #include <atomic>
 
 #include "base/process.h"
+#include "base/raw_calls.h"
 #include "capture/format.h"
 
 namespace hiwater::capture {
@@ -40,7 +41,7 @@ bool is_alive(const Header& h) noexcept {
 }
 
 bool read_header(int fd, Header* out) noexcept {
-    if (::pread(fd, out, sizeof *out, 0) != static_cast<ssize_t>(sizeof *out)) return false;
+    if (raw::pread(fd, out, sizeof *out, 0) != static_cast<ssize_t>(sizeof *out)) return false;
     return ::memcmp(out->magic, kMagic, sizeof out->magic) == 0 && out->version == kVersion;
 }
 
@@ -52,23 +53,23 @@ bool is_of_living_process(int fd) noexcept {
 // Within a version the header may have got fields: a capture names those that it has.
 bool has_field(int fd, const char* name) noexcept {
     char schema[kSchemaBytes];
-    const ssize_t n = ::pread(fd, schema, sizeof schema - 1, kHeaderBytes);
+    const ssize_t n = raw::pread(fd, schema, sizeof schema - 1, kHeaderBytes);
     schema[n < 0 ? 0 : n] = '\0';
     return ::strstr(schema, name) != nullptr;
 }
 
 // For file systems that know neither of the two ways to take a free name: an empty file takes it, which is then replaced as any is.
 bool take_name(const char* path) noexcept {
-    const int fd = ::open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOCTTY, 0600);
+    const int fd = raw::open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOCTTY, 0600);
     if (fd < 0) return false;
-    ::close(fd);
+    raw::close(fd);
     errno = EEXIST;
     return false;
 }
 
 // Returns whether `made` has a name now that nothing had; errno is EEXIST where something has it.
 bool move_to_free_name(const char* made, const char* path) noexcept {
-    if (::syscall(SYS_renameat2, AT_FDCWD, made, AT_FDCWD, path, RENAME_NOREPLACE) == 0) return true;
+    if (raw::syscall(SYS_renameat2, AT_FDCWD, made, AT_FDCWD, path, RENAME_NOREPLACE) == 0) return true;
     if (errno != ENOSYS && errno != EINVAL) return false;
     if (::link(made, path) == 0) return ::unlink(made) == 0;
     return errno == EEXIST || errno == ENOENT ? false : take_name(path);
@@ -77,7 +78,7 @@ bool move_to_free_name(const char* made, const char* path) noexcept {
 // With the file at `path` open: whoever replaces it holds its lock, and then sees whether it is still there. EAGAIN: look again.
 int replace(int fd, const char* made, const char* path) noexcept {
     struct stat about{};
-    if (::fstat(fd, &about) != 0) return errno;
+    if (raw::fstat(fd, &about) != 0) return errno;
     if (!S_ISREG(about.st_mode)) return EEXIST;
     if (::flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) return EAGAIN;  // others: a file system without locks
     if (!is_at(path, about.st_dev, about.st_ino)) return EAGAIN;
@@ -100,7 +101,7 @@ bool is_at(const char* path, dev_t device, ino_t inode) noexcept {
 }
 
 bool read_ending(const char* path, Ending* out) noexcept {
-    const int fd = ::open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | O_NOFOLLOW);
+    const int fd = raw::open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | O_NOFOLLOW);
     if (fd < 0) return false;
     Header h;
     const bool is_found = read_header(fd, &h) && !is_alive(h);
@@ -119,7 +120,7 @@ bool read_ending(const char* path, Ending* out) noexcept {
                 ::memcmp(boot, h.boot_id, sizeof boot) == 0,
                 signal};
     }
-    ::close(fd);
+    raw::close(fd);
     return is_found;
 }
 
@@ -133,7 +134,7 @@ int create_temporary(const char* path, mode_t mode, PathBuffer* made) noexcept {
             errno = ENAMETOOLONG;
             return -1;
         }
-        const int fd = ::open(made->text, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY, mode);
+        const int fd = raw::open(made->text, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY, mode);
         if (fd >= 0) {
             ::fchmod(fd, mode);  // whatever the umask is; a file system without permissions needs none
             return fd;
@@ -148,11 +149,11 @@ int place(const char* made, const char* path, Over over) noexcept {
         if (move_to_free_name(made, path)) return 0;
         if (errno != EEXIST) return errno;
         if (over == Over::nothing) return EBUSY;
-        const int fd = ::open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
+        const int fd = raw::open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
         if (fd < 0 && errno == ENOENT) continue;
         if (fd < 0) return errno;
         const int error = replace(fd, made, path);
-        ::close(fd);
+        raw::close(fd);
         if (error != EAGAIN) return error;
         ::nanosleep(&kBetweenTries, nullptr);
     }

@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "base/pages.h"
+#include "base/raw_calls.h"
 
 namespace hiwater::chunk_headers {
 
@@ -29,7 +30,7 @@ bool read_each(const Word* addresses, std::size_t count, Word (*words)[kWords], 
     for (std::size_t i = 0; i < count; ++i) there[i] = {reinterpret_cast<void*>(addresses[i]), kEach};
     for (std::size_t at = 0; at < count; ++at) {
         const iovec here{words[at], (count - at) * kEach};
-        const ssize_t n = ::process_vm_readv(::getpid(), &here, 1, there + at, count - at, 0);
+        const ssize_t n = raw::process_vm_readv(::getpid(), &here, 1, there + at, count - at, 0);
         if (n < 0 && errno != EFAULT) return false;
         const std::size_t whole = n < 0 ? 0 : static_cast<std::size_t>(n) / kEach;
         std::fill(is_read + at, is_read + at + whole, true);
@@ -41,7 +42,7 @@ bool read_each(const Word* addresses, std::size_t count, Word (*words)[kWords], 
 
 bool is_mapped(Word address) noexcept {
     unsigned char in_core = 0;
-    return ::mincore(reinterpret_cast<void*>(address & ~(kPage - 1)), kPage, &in_core) == 0 || errno != ENOMEM;
+    return raw::mincore(reinterpret_cast<void*>(address & ~(kPage - 1)), kPage, &in_core) == 0 || errno != ENOMEM;
 }
 
 // Whether a new block has the header that a live block is expected to have.

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <new>
 
+#include "base/raw_calls.h"
 #include "lock/lock.h"
 #include "base/page_stock.h"
 
@@ -91,7 +92,7 @@ public:
 
     // Forgets every block: every word is zero again. All stays mapped, as another thread may be about to read it.
     void empty() noexcept {
-        each([](Region& region) { ::madvise(region.stretch, sizeof region.stretch, MADV_DONTNEED); });
+        each([](Region& region) { raw::madvise(region.stretch, sizeof region.stretch, MADV_DONTNEED); });
         small_words_.give_pages_back();
         large_words_.give_pages_back();
     }

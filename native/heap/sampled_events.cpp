@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "base/raw_calls.h"
 #include "session/main_thread_call.h"
 #include "stacks/current_stack.h"
 
@@ -17,7 +18,7 @@ namespace {
 std::uint64_t any_number() noexcept {
     std::uint64_t number = 0;
     // The C library's function of that name is a cancellation point.
-    if (::syscall(SYS_getrandom, &number, sizeof number, GRND_NONBLOCK) != static_cast<long>(sizeof number))
+    if (raw::syscall(SYS_getrandom, &number, sizeof number, GRND_NONBLOCK) != static_cast<long>(sizeof number))
         number = 0x9e3779b97f4a7c15ULL;
     return number;
 }

@@ -16,6 +16,7 @@
 #include <cstdint>
 
 #include "base/process.h"
+#include "base/raw_calls.h"
 #include "base/uncopied.h"
 
 namespace hiwater::holders {
@@ -30,8 +31,8 @@ public:
         sigset_t all, before;
         ::sigfillset(&all);
         ::pthread_sigmask(SIG_SETMASK, &all, &before);
-        const pid_t maker = static_cast<pid_t>(::syscall(SYS_getpid));
-        const long made = ::syscall(SYS_clone, 0, nullptr, nullptr, nullptr, nullptr);  // exit signal 0
+        const pid_t maker = static_cast<pid_t>(raw::syscall(SYS_getpid));
+        const long made = raw::syscall(SYS_clone, 0, nullptr, nullptr, nullptr, nullptr);  // exit signal 0
         if (made == 0) {
             leave_process(maker);
             work();
@@ -47,7 +48,7 @@ public:
     // After start(), until the copy has ended. One that goes on for longer is ended.
     void wait(std::uint64_t most_ns) noexcept {
         for (timespec pause{0, 500'000}; !has_ended(most_ns);) {
-            ::syscall(SYS_nanosleep, &pause, nullptr);
+            raw::syscall(SYS_nanosleep, &pause, nullptr);
             if (pause.tv_nsec < 8'000'000) pause.tv_nsec *= 2;
         }
     }
@@ -74,30 +75,30 @@ public:
 
 private:
     void kill() noexcept {
-        ::syscall(SYS_kill, pid_, SIGKILL);
+        raw::syscall(SYS_kill, pid_, SIGKILL);
         int status = 0;
         while (!is_waited_for(&status, 0)) {
         }
         end_ = End::timed_out;
     }
     static void leave_process(pid_t maker) noexcept {
-        ::syscall(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
-        if (::syscall(SYS_getppid) != maker) leave(1);
-        ::syscall(SYS_prctl, PR_SET_DUMPABLE, 0, 0, 0, 0);
+        raw::syscall(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+        if (raw::syscall(SYS_getppid) != maker) leave(1);
+        raw::syscall(SYS_prctl, PR_SET_DUMPABLE, 0, 0, 0, 0);
         // Should memory run out meanwhile, the copy goes first, and not the program.
-        const long score = ::syscall(SYS_openat, AT_FDCWD, "/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
-        if (score >= 0) ::syscall(SYS_write, score, "1000", 4);
+        const long score = raw::syscall(SYS_openat, AT_FDCWD, "/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+        if (score >= 0) raw::syscall(SYS_write, score, "1000", 4);
 #if defined(SYS_close_range)
-        if (::syscall(SYS_close_range, 0U, ~0U, 0U) == 0) return;
+        if (raw::syscall(SYS_close_range, 0U, ~0U, 0U) == 0) return;
 #endif
-        for (unsigned descriptor = 0; descriptor < 4096; ++descriptor) ::syscall(SYS_close, descriptor);
+        for (unsigned descriptor = 0; descriptor < 4096; ++descriptor) raw::syscall(SYS_close, descriptor);
     }
     [[noreturn]] static void leave(int code) noexcept {
-        for (;;) ::syscall(SYS_exit_group, code);
+        for (;;) raw::syscall(SYS_exit_group, code);
     }
     // A wait that ended for another reason than the copy's end is taken for its end: then somebody else has waited for it.
     bool is_waited_for(int* status, int options) const noexcept {
-        const long waited = ::syscall(SYS_wait4, pid_, status, options | __WALL, nullptr);
+        const long waited = raw::syscall(SYS_wait4, pid_, status, options | __WALL, nullptr);
         return waited == pid_ || (waited < 0 && errno != EINTR);
     }
 

@@ -8,6 +8,7 @@
 
 #include "base/own_limit.h"
 #include "base/own_ranges.h"
+#include "base/raw_calls.h"
 #include "base/uncopied.h"
 
 namespace hiwater::holders {
@@ -68,7 +69,8 @@ class SharedResult : Uncopied {
 public:
     SharedResult() noexcept {
         own_limit.add(sizeof(Result));
-        void* const at = ::mmap(nullptr, sizeof(Result), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        void* const at =
+            raw::mmap(nullptr, sizeof(Result), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (at == MAP_FAILED) {
             own_limit.remove(sizeof(Result));
             return;
@@ -79,7 +81,7 @@ public:
     ~SharedResult() {
         if (result_ == nullptr) return;
         own_ranges.remove(result_);
-        ::munmap(result_, sizeof(Result));
+        raw::munmap(result_, sizeof(Result));
         own_limit.remove(sizeof(Result));
     }
     Result* get() const noexcept { return result_; }  // null: there was no memory

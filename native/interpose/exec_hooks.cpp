@@ -16,6 +16,7 @@
 #include <string_view>
 
 #include "base/errno_kept.h"
+#include "base/raw_calls.h"
 #include "base/uncancelled.h"
 #include "session/children.h"
 #include "session/recorder.h"
@@ -57,7 +58,7 @@ Program program_named(std::string_view name) noexcept {
 // Of a file's first line, "#!/usr/bin/env -S python3 -I": scripts of other interpreters may start Python as well.
 Program program_of_script(int file) noexcept {
     char head[256];
-    const ssize_t n = ::pread(file, head, sizeof head, 0);
+    const ssize_t n = raw::pread(file, head, sizeof head, 0);
     std::string_view line(head, n > 0 ? static_cast<std::size_t>(n) : 0);
     if (!line.starts_with("#!")) return Program::other;
     line = line.substr(2, line.find('\n') - 2);
@@ -70,10 +71,10 @@ Program program_at(Text path) noexcept {
     if (const Program known = program_named(base_name(path)); known != Program::other)
         return ::access(path, X_OK) == 0 ? known : Program::other;
     Uncancelled whole;
-    const int file = ::open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    const int file = raw::open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (file < 0) return Program::other;
     const Program found = program_of_script(file);
-    ::close(file);
+    raw::close(file);
     return found;
 }
 

@@ -10,6 +10,7 @@
 #include <new>
 
 #include "base/pages.h"
+#include "base/raw_calls.h"
 #include "residency/page_flags.h"
 #include "session/recorder.h"
 #include "interpose/allocators.h"
@@ -95,7 +96,7 @@ struct Search {
 // Our memory as the kernel reads and writes it: a page that the program closed is an error, and not a fault.
 std::size_t read_words(Address at, Address* words, std::size_t bytes) noexcept {
     const iovec here{words, bytes}, there{reinterpret_cast<void*>(at), bytes};
-    const ssize_t n = ::process_vm_readv(::getpid(), &here, 1, &there, 1, 0);
+    const ssize_t n = raw::process_vm_readv(::getpid(), &here, 1, &there, 1, 0);
     return n < 0 ? 0 : static_cast<std::size_t>(n) / sizeof(Address);
 }
 

@@ -1,3 +1,4 @@
+#include "base/raw_calls.h"
 #include "interpose/hooks.h"
 
 #include <errno.h>
@@ -36,7 +37,7 @@ Kind classify(int protection, int flags, int fd, char* label, std::size_t label_
     label[n > 0 ? n : 0] = '\0';
     struct stat about{};
     Kind kind = Kind::file;
-    if (::fstat(fd, &about) == 0 && S_ISCHR(about.st_mode) && about.st_rdev == ((1 << 8) | 5)) {  // /dev/zero
+    if (raw::fstat(fd, &about) == 0 && S_ISCHR(about.st_mode) && about.st_rdev == ((1 << 8) | 5)) {  // /dev/zero
         kind = shared ? Kind::shared : protection == PROT_NONE ? Kind::reserved : Kind::mapping;
     } else if (shared && is_memory_file(fd, about.st_dev)) {
         kind = Kind::attached;

@@ -12,6 +12,7 @@
 
 #include "base/errno_kept.h"
 #include "base/process.h"
+#include "base/raw_calls.h"
 #include "session/children.h"
 #include "session/recorder.h"
 #include "residency/malloc_totals.h"
@@ -271,7 +272,7 @@ void prepare_process_hooks() noexcept {
 void watch_forks() noexcept {
     static const int once = [] {
         residency::prepare_malloc_totals();
-        ::madvise(&g_switches, sizeof g_switches, MADV_WIPEONFORK);
+        raw::madvise(&g_switches, sizeof g_switches, MADV_WIPEONFORK);
         return ::pthread_atfork(residency::hold_malloc_totals_for_fork, residency::release_malloc_totals_after_fork,
                                 after_fork_in_child);
     }();

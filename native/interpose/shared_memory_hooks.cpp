@@ -1,3 +1,4 @@
+#include "base/raw_calls.h"
 #include "interpose/hooks.h"
 
 #include <fcntl.h>
@@ -25,7 +26,8 @@ SharedObject object_of(int fd, Which which) noexcept {
     const ErrnoKept kept;
     SharedObject object;
     struct stat about{};
-    const bool is_asked_for = ::fstat(fd, &about) == 0 && S_ISREG(about.st_mode) && (which == Which::every || about.st_size == 0);
+    const bool is_asked_for =
+        raw::fstat(fd, &about) == 0 && S_ISREG(about.st_mode) && (which == Which::every || about.st_size == 0);
     if (is_asked_for && is_memory_file(fd, about.st_dev)) object = {about.st_dev, about.st_ino};
     return object;
 }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/pages.h"
+#include "base/raw_calls.h"
 #include "interpose/allocators.h"
 #include "interpose/modules.h"
 
@@ -178,10 +179,10 @@ int carry_out(const std::vector<Patch>& patches, bool put_in) noexcept {
         const bool closed = (protection & PROT_WRITE) == 0;
         auto* at = reinterpret_cast<void*>(page_of(patches[i]));
         const std::size_t bytes = page_of(patches[end - 1]) + kPage - page_of(patches[i]);
-        const bool open = !closed || ::mprotect(at, bytes, protection | PROT_WRITE) == 0;
+        const bool open = !closed || raw::mprotect(at, bytes, protection | PROT_WRITE) == 0;
         if (!open) error = errno;
         for (std::size_t k = i; open && k < end; ++k) store(patches[k], put_in);
-        if (closed && open) ::mprotect(at, bytes, protection);
+        if (closed && open) raw::mprotect(at, bytes, protection);
     }
     return error;
 }

@@ -10,6 +10,7 @@
 
 #include "accounting/thread_heap.h"
 #include "base/process.h"
+#include "base/raw_calls.h"
 #include "base/uncopied.h"
 
 namespace hiwater::lines {
@@ -33,7 +34,7 @@ LineThread& own_state() noexcept {
 int g_statm = -1;
 
 void forget_statm() noexcept {
-    if (g_statm >= 0) ::close(g_statm);  // its figures are the parent's
+    if (g_statm >= 0) raw::close(g_statm);  // its figures are the parent's
     g_statm = -1;
 }
 
@@ -41,7 +42,7 @@ std::int64_t resident_now() noexcept {
     if (g_statm < 0) {
         static const int once = ::pthread_atfork(nullptr, nullptr, forget_statm);
         static_cast<void>(once);
-        g_statm = ::open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
+        g_statm = raw::open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
         if (g_statm < 0) return 0;
     }
     const std::int64_t bytes = process::read_statm(g_statm);

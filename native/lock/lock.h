@@ -30,6 +30,7 @@
 #include <mutex>
 #include <utility>
 
+#include "base/raw_calls.h"
 #include "lock/sharing.h"
 #include "base/process.h"
 #include "base/signals_blocked.h"
@@ -85,11 +86,13 @@ private:
             if ((seen & kWaited) == 0 &&
                 !word_.compare_exchange_weak(seen, seen | kWaited, std::memory_order_relaxed, std::memory_order_relaxed))
                 continue;
-            ::syscall(SYS_futex, &word_, FUTEX_WAIT_PRIVATE, static_cast<std::uint32_t>(kHeld | kWaited), nullptr, nullptr, 0);
+            raw::syscall(SYS_futex, &word_, FUTEX_WAIT_PRIVATE, static_cast<std::uint32_t>(kHeld | kWaited), nullptr, nullptr, 0);
             seen = word_.load(std::memory_order_relaxed);
         }
     }
-    [[gnu::noinline]] void wake(int most) noexcept { ::syscall(SYS_futex, &word_, FUTEX_WAKE_PRIVATE, most, nullptr, nullptr, 0); }
+    [[gnu::noinline]] void wake(int most) noexcept {
+        raw::syscall(SYS_futex, &word_, FUTEX_WAKE_PRIVATE, most, nullptr, nullptr, 0);
+    }
 
     static_assert(std::endian::native == std::endian::little);  // the kernel compares the half at the address it is given
     std::atomic<std::uint64_t> word_{kFree};
@@ -173,7 +176,7 @@ public:
         const bool is_mine = !is_filtered_ && !std::exchange(is_registering_, true);
         unlock(nullptr, false);
         if (!is_mine) return;
-        const bool is_registered = ::syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
+        const bool is_registered = raw::syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
         lock(nullptr);
         is_registering_ = false;
         may_bias_ = is_registered && !is_filtered_;
@@ -306,7 +309,7 @@ private:
     }
     void revoke_bias() noexcept {
         biased_to_.store(nullptr, std::memory_order_seq_cst);
-        if (::syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) != 0) [[unlikely]]
+        if (raw::syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) != 0) [[unlikely]]
             give_up_bias();
         last_ = nullptr;
     }

@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "base/proc_lines.h"
+#include "base/raw_calls.h"
 #include "residency/page_flags.h"
 
 namespace hiwater::residency {
@@ -78,16 +79,16 @@ void stack_pointers(PageVector<std::uintptr_t>* out) {
         unsigned char type;
         char name[1];
     };
-    const int fd = ::open("/proc/self/task", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    const int fd = raw::open("/proc/self/task", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     alignas(Entry) char text[8192];
-    for (long n; fd >= 0 && (n = ::syscall(SYS_getdents64, fd, text, sizeof text)) > 0;) {
+    for (long n; fd >= 0 && (n = raw::syscall(SYS_getdents64, fd, text, sizeof text)) > 0;) {
         for (long at = 0; at < n; at += reinterpret_cast<const Entry*>(text + at)->bytes) {
             const auto* entry = reinterpret_cast<const Entry*>(text + at);
             if (entry->name[0] == '.') continue;
             if (const std::uintptr_t pointer = stack_pointer(entry->name)) out->push_back(pointer);
         }
     }
-    if (fd >= 0) ::close(fd);
+    if (fd >= 0) raw::close(fd);
     std::sort(out->begin(), out->end());
 }
 

@@ -10,6 +10,7 @@
 
 #include "base/errno_kept.h"
 #include "base/process.h"
+#include "base/raw_calls.h"
 
 namespace hiwater::residency {
 
@@ -29,7 +30,7 @@ public:
     void enter() noexcept { inside_.fetch_add(1, std::memory_order_seq_cst); }
     void leave() noexcept {
         if (inside_.fetch_sub(1, std::memory_order_seq_cst) == 1)
-            ::syscall(SYS_futex, &inside_, FUTEX_WAKE_PRIVATE, INT32_MAX, nullptr, nullptr, 0);
+            raw::syscall(SYS_futex, &inside_, FUTEX_WAKE_PRIVATE, INT32_MAX, nullptr, nullptr, 0);
     }
     bool is_empty() const noexcept { return inside_.load(std::memory_order_seq_cst) == 0; }
     void reset() noexcept { inside_.store(0, std::memory_order_relaxed); }
@@ -41,7 +42,7 @@ public:
             if (now >= deadline_ns) return;
             const std::uint64_t left_ns = deadline_ns - now;
             const timespec left{static_cast<time_t>(left_ns / kSecond), static_cast<long>(left_ns % kSecond)};
-            ::syscall(SYS_futex, &inside_, FUTEX_WAIT_PRIVATE, seen, &left, nullptr, 0);
+            raw::syscall(SYS_futex, &inside_, FUTEX_WAIT_PRIVATE, seen, &left, nullptr, 0);
         }
     }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/pages.h"
+#include "base/raw_calls.h"
 
 namespace hiwater::residency {
 
@@ -17,9 +18,9 @@ constexpr std::int64_t kSlip = 64 * static_cast<std::int64_t>(kPage);  // may be
 
 }  // namespace
 
-PageFlags::PageFlags() : fd_(::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC)) {}
+PageFlags::PageFlags() : fd_(raw::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC)) {}
 PageFlags::~PageFlags() {
-    if (fd_ >= 0) ::close(fd_);
+    if (fd_ >= 0) raw::close(fd_);
 }
 
 void PageFlags::choose(std::uintptr_t start, std::uintptr_t end, std::int64_t resident) noexcept {
@@ -31,7 +32,7 @@ bool PageFlags::load(std::uint64_t page, std::uint64_t most) noexcept {
     first_ = page;
     loaded_ = 0;
     const std::size_t bytes = std::min<std::uint64_t>(most, kWindow) * sizeof window_[0];
-    const ssize_t n = ::pread(fd_, window_, bytes, static_cast<off_t>(page * sizeof window_[0]));
+    const ssize_t n = raw::pread(fd_, window_, bytes, static_cast<off_t>(page * sizeof window_[0]));
     if (n <= 0) return false;
     loaded_ = static_cast<std::uint64_t>(n) / sizeof window_[0];
     return loaded_ > 0;

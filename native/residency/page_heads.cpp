@@ -5,12 +5,14 @@
 
 #include <algorithm>
 
+#include "base/raw_calls.h"
+
 namespace hiwater::residency {
 
 bool PageHeads::works() noexcept {
     char from = 1, to = 0;
     const iovec here{&to, 1}, there{&from, 1};
-    return ::process_vm_readv(::getpid(), &here, 1, &there, 1, 0) == 1;
+    return raw::process_vm_readv(::getpid(), &here, 1, &there, 1, 0) == 1;
 }
 
 const unsigned char* PageHeads::at(std::uintptr_t page, std::uintptr_t end) noexcept {
@@ -33,7 +35,7 @@ void PageHeads::read_from(std::uintptr_t page, std::uintptr_t end) noexcept {
         if (page % kPoolBytes != 0) break;
         page = pages_.next_present(page + kPoolBytes, end);
     } while (wanted < most_ && page < end && page % kPoolBytes == 0);
-    const ssize_t n = ::process_vm_readv(::getpid(), here, wanted, there, wanted, 0);
+    const ssize_t n = raw::process_vm_readv(::getpid(), here, wanted, there, wanted, 0);
     count_ = n < 0 ? 0 : static_cast<std::size_t>(n) / kHeadBytes;
     next_ = 0;
 }

@@ -17,6 +17,7 @@
 #include "base/file_size_signal.h"
 #include "base/pages.h"
 #include "base/process.h"
+#include "base/raw_calls.h"
 #include "base/uncancelled.h"
 
 namespace hiwater {
@@ -54,7 +55,7 @@ const char* reason_not_recorded(char* const* arguments) noexcept {
 // A page that this process and its children by fork share. Null when the kernel refuses.
 void* map_shared_page() noexcept {
     own_limit.add(kPage);
-    void* const page = ::mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    void* const page = raw::mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (page == MAP_FAILED) {
         own_limit.remove(kPage);
         return nullptr;
@@ -101,9 +102,9 @@ int Children::open_index() const noexcept {
     capture::PathBuffer path;
     if (!name_index(&path)) return -1;
     constexpr int kHow = O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY;
-    int index = ::open(path.text, kHow, 0600);
+    int index = raw::open(path.text, kHow, 0600);
     if (index < 0 && errno == ENOENT && (::mkdir(folder_.text, 0700) == 0 || errno == EEXIST))
-        index = ::open(path.text, kHow, 0600);
+        index = raw::open(path.text, kHow, 0600);
     return index;
 }
 
@@ -112,11 +113,11 @@ void Children::append(int index, char* row, int length) noexcept {
         ::memset(row + length, ' ', kRowBytes - static_cast<std::size_t>(length) - 1);
         row[kRowBytes - 1] = '\n';
         const FileSizeSignalHeld held;
-        if (::write(index, row, kRowBytes) < 0) {
+        if (raw::write(index, row, kRowBytes) < 0) {
             // A full disk: the process is missing in the index, and nothing else is to be done here.
         }
     }
-    ::close(index);
+    raw::close(index);
 }
 
 void Children::note_started(pid_t child, pid_t parent, const char* program, char* const* arguments) const noexcept {
@@ -174,14 +175,14 @@ void Children::note_exit_code(int code) noexcept {
     awaiting_pid_ = 0;
     awaiting_.header.exit_code = code;
     Uncancelled whole;
-    const int file = ::open(awaiting_path_.text, O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY);
+    const int file = raw::open(awaiting_path_.text, O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY);
     if (file >= 0) {
         const std::int32_t value = code;
         const FileSizeSignalHeld held;
-        if (::pwrite(file, &value, sizeof value, offsetof(capture::Header, exit_code)) < 0) {
+        if (raw::pwrite(file, &value, sizeof value, offsetof(capture::Header, exit_code)) < 0) {
             // A full disk: the code is missing in the capture, and nothing else is to be done here.
         }
-        ::close(file);
+        raw::close(file);
     }
     append_ended(awaiting_, awaiting_path_.text);
 }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <new>
 
+#include "base/raw_calls.h"
 #include "base/uncancelled.h"
 #include "base/process.h"
 #include "session/children.h"
@@ -75,12 +76,12 @@ void begin_anew(Object& object, Parts&... parts) noexcept {
 void make_private(const OwnRanges::Range& range) noexcept {
     const std::size_t bytes = range.end - range.start;
     auto* const at = reinterpret_cast<void*>(range.start);
-    void* const copy = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void* const copy = raw::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (copy != MAP_FAILED) {
         ::memcpy(copy, at, bytes);
-        if (::mremap(copy, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, at) != MAP_FAILED) return;
+        if (raw::mremap(copy, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, at) != MAP_FAILED) return;
     }
-    ::mmap(at, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
+    raw::mmap(at, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
 }
 
 }  // namespace
@@ -90,7 +91,7 @@ void Recorder::forget_tables_of_parent() noexcept {
     // Many ranges lie side by side: one call unmaps those that are next to each other.
     std::uintptr_t start = 0, end = 0;
     const auto unmap = [&] {
-        if (start != end) ::munmap(reinterpret_cast<void*>(start), end - start);
+        if (start != end) raw::munmap(reinterpret_cast<void*>(start), end - start);
     };
     own_ranges.each([&](const OwnRanges::Range& range) {
         if (range.use == Use::kept) return;

@@ -8,6 +8,7 @@
 
 #include "base/errno_kept.h"
 #include "base/pages.h"
+#include "base/raw_calls.h"
 #include "base/signal_defaults.h"
 #include "session/children.h"
 #include "session/recorder.h"
@@ -180,7 +181,7 @@ void give_stack() noexcept {
     if (made == MAP_FAILED) return;
     own_limit.add(kPage + kStackBytes);
     t_stack = made;
-    ::mprotect(t_stack, kPage, PROT_NONE);
+    raw::mprotect(t_stack, kPage, PROT_NONE);
     const stack_t ours{static_cast<char*>(t_stack) + kPage, 0, kStackBytes};
     ::sigaltstack(&ours, nullptr);
 }
@@ -192,7 +193,7 @@ void take_stack_back() noexcept {
     if (::sigaltstack(nullptr, &now) != 0 || (now.ss_flags & SS_ONSTACK) != 0) return;
     const stack_t none{nullptr, SS_DISABLE, 0};
     if (now.ss_sp == static_cast<char*>(t_stack) + kPage) ::sigaltstack(&none, nullptr);
-    ::munmap(t_stack, kPage + kStackBytes);
+    raw::munmap(t_stack, kPage + kStackBytes);
     own_limit.remove(kPage + kStackBytes);
     t_stack = nullptr;
 }

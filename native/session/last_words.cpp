@@ -12,6 +12,7 @@
 #include <chrono>
 
 #include "base/process.h"
+#include "base/raw_calls.h"
 
 namespace hiwater {
 
@@ -105,7 +106,7 @@ class Descriptor : Uncopied {
 public:
     explicit Descriptor(int fd) noexcept : fd_(fd) {}
     ~Descriptor() {
-        if (fd_ >= 0) ::close(fd_);
+        if (fd_ >= 0) raw::close(fd_);
     }
     operator int() const noexcept { return fd_; }  // NOLINT(google-explicit-constructor): it is one
 
@@ -162,12 +163,12 @@ bool LastWords::fail(const char* reason) noexcept {
 }
 
 bool LastWords::write(Text& words) noexcept {
-    const Descriptor fd(::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | O_NOFOLLOW, mode_));
+    const Descriptor fd(raw::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | O_NOFOLLOW, mode_));
     struct stat file{};
-    if (fd < 0 || ::fstat(fd, &file) != 0) return fail(::strerror(errno));
+    if (fd < 0 || raw::fstat(fd, &file) != 0) return fail(::strerror(errno));
     if (!S_ISREG(file.st_mode)) return fail("it is not a file");
     char before[kPage];
-    const ssize_t length = ::read(fd, before, sizeof before - 1);
+    const ssize_t length = raw::read(fd, before, sizeof before - 1);
     if (length < 0) return fail(::strerror(errno));
     before[length] = '\0';
     if (length != 0 && !std::string_view(before).starts_with(kBegin)) return fail("it has other contents");
@@ -176,7 +177,7 @@ bool LastWords::write(Text& words) noexcept {
     const auto least = std::min<std::size_t>(static_cast<std::size_t>(length), sizeof words.text);
     while (words.size + 1 < least) words.text[words.size++] = ' ';
     words.text[words.size++] = '\n';
-    const ssize_t written = ::lseek(fd, 0, SEEK_SET) == 0 ? ::write(fd, words.text, words.size) : -1;
+    const ssize_t written = raw::lseek(fd, 0, SEEK_SET) == 0 ? raw::write(fd, words.text, words.size) : -1;
     if (written < 0) return fail(::strerror(errno));
     return static_cast<std::size_t>(written) == words.size || fail("the disk is full");
 }

@@ -4,6 +4,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/raw_calls.h"
 #include "session/recorder.h"
 
 namespace hiwater {
@@ -34,7 +35,7 @@ void MainThreadCall::request() noexcept {
 void MainThreadCall::add_due() noexcept {
     for (MainThreadCall* call = first_; call != nullptr; call = call->next_) {
         if (!call->is_due_.load(std::memory_order_acquire)) continue;
-        if (::syscall(SYS_gettid) != ::getpid()) return;
+        if (raw::syscall(SYS_gettid) != ::getpid()) return;
         if (call->is_due_.exchange(false, std::memory_order_acq_rel)) call->add();
     }
 }

@@ -8,6 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/raw_calls.h"
 #include "base/uncancelled.h"
 #include "stacks/thread_state.h"
 
@@ -16,7 +17,7 @@ namespace hiwater {
 void* OwnThread::run(void* self) {
     ++tls.busy;  // for good: nothing this thread does is the program's
     OwnThread& own = *static_cast<OwnThread*>(self);
-    own.id_.store(static_cast<std::int32_t>(::syscall(SYS_gettid)), std::memory_order_release);
+    own.id_.store(static_cast<std::int32_t>(raw::syscall(SYS_gettid)), std::memory_order_release);
     ::prctl(PR_SET_NAME, own.name_);
     own.work_();
     return nullptr;
@@ -51,15 +52,15 @@ void OwnThread::end() noexcept {
     is_running_ = false;
     // Joined, the kernel may still count it for a moment, and CPython warns who forks with a second thread.
     const std::int32_t id = id_.load(std::memory_order_acquire);
-    for (int i = 0; i < 2000 && id != 0 && ::syscall(SYS_tgkill, ::getpid(), id, 0) == 0; ++i) ::sched_yield();
+    for (int i = 0; i < 2000 && id != 0 && raw::syscall(SYS_tgkill, ::getpid(), id, 0) == 0; ++i) ::sched_yield();
 }
 
-void OwnThread::wake() noexcept { ::syscall(SYS_futex, &is_to_end_, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0); }
+void OwnThread::wake() noexcept { raw::syscall(SYS_futex, &is_to_end_, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0); }
 
 bool OwnThread::goes_on_after(std::uint64_t ns) noexcept {
     const timespec left{static_cast<time_t>(ns / 1'000'000'000), static_cast<long>(ns % 1'000'000'000)};
     if (is_to_end_.load(std::memory_order_acquire) == 0)
-        ::syscall(SYS_futex, &is_to_end_, FUTEX_WAIT_PRIVATE, 0, &left, nullptr, 0);
+        raw::syscall(SYS_futex, &is_to_end_, FUTEX_WAIT_PRIVATE, 0, &left, nullptr, 0);
     return is_to_end_.load(std::memory_order_acquire) == 0;
 }
 

@@ -12,6 +12,7 @@
 #include <limits>
 #include <utility>
 
+#include "base/raw_calls.h"
 #include "devices/device_watch.h"
 #include "holders/requests.h"
 #include "session/main_thread_call.h"
@@ -40,7 +41,7 @@ bool has_own_descriptors() noexcept {
 #if defined(SYS_close_range)
     if (::unshare(CLONE_FILES) != 0) return false;
     // The copies must go at once, or the other end of a pipe would wait for ours to close.
-    ::syscall(SYS_close_range, 0U, ~0U, 0U);
+    raw::syscall(SYS_close_range, 0U, ~0U, 0U);
     return true;
 #else
     return false;
@@ -69,7 +70,7 @@ public:
             const std::uint32_t pages = pages_.load(std::memory_order_acquire);
             if (pages == 0) break;
             const timespec left{0, static_cast<long>(kMostWaitNs - waited)};
-            ::syscall(SYS_futex, &pages_, FUTEX_WAIT_PRIVATE, pages, &left, nullptr, 0);
+            raw::syscall(SYS_futex, &pages_, FUTEX_WAIT_PRIVATE, pages, &left, nullptr, 0);
         }
         pages_.store(0, std::memory_order_relaxed);
         // On a busy machine a thread continues long after its wait is over. That is not the recorder's doing.
@@ -80,7 +81,7 @@ public:
     std::int64_t pending() const noexcept { return pages_.load(std::memory_order_acquire) * kPageBytes; }
     void answer() noexcept {
         pages_.store(0, std::memory_order_release);
-        ::syscall(SYS_futex, &pages_, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
+        raw::syscall(SYS_futex, &pages_, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
     }
     // `from`: the resident memory from which on a request is worth its wait.
     void accept(std::int64_t from, std::int64_t not_live) noexcept {
@@ -266,7 +267,7 @@ private:
 
 void run() {
     const bool own_descriptors = has_own_descriptors();
-    const int kept = own_descriptors ? ::open("/proc/self/statm", O_RDONLY | O_CLOEXEC) : -1;
+    const int kept = own_descriptors ? raw::open("/proc/self/statm", O_RDONLY | O_CLOEXEC) : -1;
     Recorder& recorder = Recorder::instance();
     recorder.lock().allow_bias();
     std::uint64_t last_peak_ns = 0, now = recorder.now_ns();
@@ -292,7 +293,7 @@ void run() {
         holder_requests::consider();
     }
     g_requests.refuse();
-    if (kept >= 0) ::close(kept);
+    if (kept >= 0) raw::close(kept);
 }
 
 void prepare(bool is_child) noexcept {
@@ -315,7 +316,7 @@ public:
     void expect(std::uint64_t now) noexcept {
         many_ = now - last_ns_ < kQuietAfterFork ? many_ + 1 : 0;
         last_ns_ = now;
-        if (many_ >= kMost || ::syscall(SYS_gettid) != ::getpid() || PyGILState_Check() == 0) return;
+        if (many_ >= kMost || raw::syscall(SYS_gettid) != ::getpid() || PyGILState_Check() == 0) return;
         frames_left_ = recursion::frames_left();
         tries_ = 0;
         call_.request_with_gil();

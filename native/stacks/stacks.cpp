@@ -5,6 +5,7 @@
 
 #include <new>
 
+#include "base/raw_calls.h"
 #include "session/fatal_signals.h"
 #include "session/recorder.h"
 #include "session/sampler.h"
@@ -84,7 +85,7 @@ Thread* Recorder::take_thread() noexcept {
     const hw_memo memo = t->memo;
     Thread* const next_of_all = t->next_of_all;
     const std::uint64_t ended_series = t->series;
-    ::madvise(t, round_up(sizeof(Thread), kPage), MADV_DONTNEED);
+    raw::madvise(t, round_up(sizeof(Thread), kPage), MADV_DONTNEED);
     t->next_of_all = next_of_all;
     t->ended_series = ended_series;
     t->memo = memo;

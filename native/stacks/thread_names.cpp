@@ -11,6 +11,7 @@
 #include <functional>
 #include <string_view>
 
+#include "base/raw_calls.h"
 #include "stacks/current_stack.h"
 
 namespace hiwater {
@@ -43,7 +44,7 @@ struct ShownName {
     }
 };
 
-bool is_main_thread() noexcept { return ::syscall(SYS_gettid) == ::getpid(); }
+bool is_main_thread() noexcept { return raw::syscall(SYS_gettid) == ::getpid(); }
 
 // What threads have in common whose names differ only in numbers: "Thread (work)" of "Thread-17 (work)", "pool" of "pool-3_0". A number goes with what
 // parts it from the text before. Those before a letter stay, and those of a function's name.
