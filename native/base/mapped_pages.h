@@ -2,26 +2,20 @@
 // of pages that were given back.
 #pragma once
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <iterator>
 
 #include "base/errno_kept.h"
+#include "base/own_file.h"
 #include "base/pages.h"
-#include "base/raw_calls.h"
 #include "base/uncopied.h"
 
 namespace hiwater {
 
 class MappedPages : Uncopied {
 public:
-    MappedPages() noexcept : fd_(raw::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC)) {}
-    ~MappedPages() {
-        if (fd_ >= 0) raw::close(fd_);
-    }
+    MappedPages() noexcept : file_(own_files::pages) {}
 
     // Of whole pages from `at` on. Where /proc cannot be read, what mincore() tells.
     std::uint64_t bytes_in(const void* at, std::uint64_t bytes) const noexcept {
@@ -30,7 +24,7 @@ public:
         const std::uint64_t first = reinterpret_cast<std::uintptr_t>(at) / kPage, pages = (bytes + kPage - 1) / kPage;
         for (std::uint64_t done = 0; done < pages;) {
             const std::uint64_t part = std::min<std::uint64_t>(pages - done, std::size(flags));
-            const ssize_t n = raw::pread(fd_, flags, part * sizeof flags[0], static_cast<off_t>((first + done) * sizeof flags[0]));
+            const ssize_t n = file_.read(flags, part * sizeof flags[0], static_cast<off_t>((first + done) * sizeof flags[0]));
             if (n < static_cast<ssize_t>(sizeof flags[0])) return resident_in(at, bytes);
             const std::uint64_t read = static_cast<std::uint64_t>(n) / sizeof flags[0];
             for (std::uint64_t i = 0; i < read; ++i) found += (flags[i] & kPresent) != 0;
@@ -41,7 +35,7 @@ public:
 
 private:
     const ErrnoKept kept_;  // first, so that it outlives the descriptor
-    int fd_;
+    const OwnFile::Reading file_;
 };
 
 }  // namespace hiwater

@@ -1,15 +1,13 @@
-// The lines of files of /proc, read without a heap of our own that grows with them. Callers whose thread may be cancelled hold an Uncancelled.
+// The lines of files of /proc, read without a heap of our own that grows with them.
 #pragma once
 
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <cstddef>
 #include <cstdint>
 
-#include "base/raw_calls.h"
+#include "base/own_file.h"
 #include "base/uncopied.h"
 
 namespace hiwater {
@@ -18,10 +16,7 @@ namespace hiwater {
 template <std::size_t kBuffer>
 class ProcLines : Uncopied {
 public:
-    explicit ProcLines(const char* path) noexcept : fd_(raw::open(path, O_RDONLY | O_CLOEXEC)) {}
-    ~ProcLines() {
-        if (fd_ >= 0) raw::close(fd_);
-    }
+    explicit ProcLines(OwnFile& file) noexcept : file_(file) {}
 
     // The next line with NUL for its newline, or null.
     char* next() noexcept {
@@ -43,12 +38,13 @@ private:
         to_ -= from_;
         from_ = 0;
         if (to_ == sizeof text_) text_[to_ - 1] = '\n';
-        const ssize_t n = fd_ < 0 || to_ == sizeof text_ ? 0 : raw::read(fd_, text_ + to_, sizeof text_ - to_);
-        if (n > 0) to_ += static_cast<std::size_t>(n);
+        const ssize_t n = to_ == sizeof text_ ? 0 : file_.read(text_ + to_, sizeof text_ - to_, offset_);
+        if (n > 0) to_ += static_cast<std::size_t>(n), offset_ += n;
         return n > 0 || to_ == sizeof text_;
     }
 
-    int fd_;
+    const OwnFile::Reading file_;
+    off_t offset_ = 0;
     std::size_t from_ = 0, to_ = 0;
     char text_[kBuffer];
 };

@@ -13,21 +13,21 @@
 #include <algorithm>
 
 #include "base/raw_calls.h"
-#include "base/uncancelled.h"
 
 namespace hiwater::process {
 
 namespace {
 
 // Reads a small file whole; the bytes read, or -1. The text ends with NUL.
-ssize_t read_file(const char* path, char* out, std::size_t size) noexcept {
-    Uncancelled whole;
-    const int fd = raw::open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return -1;
-    const ssize_t n = raw::read(fd, out, size - 1);
-    raw::close(fd);
+ssize_t read_file(OwnFile& file, char* out, std::size_t size) noexcept {
+    const ssize_t n = OwnFile::Reading(file).read(out, size - 1);
     if (n >= 0) out[n] = '\0';
     return n;
+}
+
+ssize_t read_file(const char* path, char* out, std::size_t size) noexcept {
+    OwnFile file(path);
+    return read_file(file, out, size);
 }
 
 std::int64_t kib_after(const char* text, const char* key) noexcept {
@@ -52,7 +52,7 @@ std::uint64_t clock_ns(clockid_t clock) noexcept {
 
 bool read_status(Resident* out) noexcept {
     char text[4096];
-    if (read_file("/proc/self/status", text, sizeof text) <= 0) return false;
+    if (read_file(own_files::status, text, sizeof text) <= 0) return false;
     out->now_bytes = kib_after(text, "VmRSS:");
     out->peak_bytes = kib_after(text, "VmHWM:");
     return out->now_bytes >= 0 && out->peak_bytes >= 0;
@@ -60,7 +60,7 @@ bool read_status(Resident* out) noexcept {
 
 bool read_shared(Shared* out) noexcept {
     char text[4096];
-    if (read_file("/proc/self/smaps_rollup", text, sizeof text) <= 0) return false;
+    if (read_file(own_files::shares, text, sizeof text) <= 0) return false;
     const std::int64_t resident = kib_after(text, "\nRss:"), proportional = kib_after(text, "\nPss:");
     const std::int64_t clean = kib_after(text, "\nPrivate_Clean:"), dirty = kib_after(text, "\nPrivate_Dirty:");
     if (resident < 0 || proportional < 0 || clean < 0 || dirty < 0) return false;
@@ -79,11 +79,7 @@ std::int64_t read_statm(int fd, std::int64_t* address_space_bytes) noexcept {
 }
 
 std::int64_t resident_bytes(std::int64_t* address_space_bytes) noexcept {
-    const int fd = raw::open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return -1;
-    const std::int64_t bytes = read_statm(fd, address_space_bytes);
-    raw::close(fd);
-    return bytes;
+    return read_statm(OwnFile::Reading(own_files::statm).descriptor(), address_space_bytes);
 }
 
 bool read_and_reset_resident(const ResidentFiles& files, std::int64_t* lowest_maximum, Resident* out) noexcept {
@@ -107,17 +103,17 @@ bool read_and_reset_resident(const ResidentFiles& files, std::int64_t* lowest_ma
     return raw::write(files.clear_refs, "5", 1) == 1;
 }
 
-std::int64_t read_number(const char* path) noexcept {
+std::int64_t read_number(OwnFile& file) noexcept {
     constexpr std::int64_t kUnlimited = INT64_MAX / 4096 * 4096;  // of cgroup v1, or a page less
     char text[64];
-    if (read_file(path, text, sizeof text) <= 0 || text[0] < '0' || text[0] > '9') return -1;
+    if (read_file(file, text, sizeof text) <= 0 || text[0] < '0' || text[0] > '9') return -1;
     const std::int64_t number = ::strtoll(text, nullptr, 10);
     return number >= kUnlimited - 4096 ? -1 : number;
 }
 
-std::int64_t read_entry(const char* path, const char* key) noexcept {
+std::int64_t read_entry(OwnFile& file, const char* key) noexcept {
     char text[8192];
-    const char* const at = read_file(path, text, sizeof text) <= 0 ? nullptr : ::strstr(text, key);
+    const char* const at = read_file(file, text, sizeof text) <= 0 ? nullptr : ::strstr(text, key);
     return at == nullptr ? -1 : ::strtoll(at + ::strlen(key), nullptr, 10);
 }
 
@@ -127,7 +123,7 @@ std::int64_t page_faults() noexcept {
 }
 
 std::int64_t available_bytes() noexcept {
-    const std::int64_t kib = read_entry("/proc/meminfo", "MemAvailable:");
+    const std::int64_t kib = read_entry(own_files::machine, "MemAvailable:");
     return kib < 0 ? -1 : kib * 1024;
 }
 
@@ -159,7 +155,7 @@ Stat read_stat(pid_t pid) noexcept {
 }
 
 int descriptors_end() noexcept {
-    const std::int64_t end = read_entry("/proc/self/status", "FDSize:");
+    const std::int64_t end = read_entry(own_files::status, "FDSize:");
     return end < 0 ? INT_MAX : static_cast<int>(end);
 }
 

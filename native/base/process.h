@@ -1,9 +1,11 @@
-// Facts about this process from the kernel. Plain descriptors, opened and closed within the call.
+// Facts about this process from the kernel.
 #pragma once
 
 #include <sys/types.h>
 
 #include <cstdint>
+
+#include "base/own_file.h"
 
 namespace hiwater::process {
 
@@ -21,14 +23,14 @@ struct Shared {
 bool read_shared(Shared* out) noexcept;
 // Resident bytes from an open /proc/self/statm, or -1; and the size of the address space, if asked for.
 std::int64_t read_statm(int fd, std::int64_t* address_space_bytes = nullptr) noexcept;
-// The same, with a descriptor that is open during the call alone: five microseconds more.
+// The same from a file of ours.
 std::int64_t resident_bytes(std::int64_t* address_space_bytes = nullptr) noexcept;
-// The number a file of cgroupfs holds; -1 for "max", for v1's way of saying it, and where there is none.
-std::int64_t read_number(const char* path) noexcept;
+// The number that a file of cgroupfs holds; -1 for "max", for v1's way of saying it, and where there is none.
+std::int64_t read_number(OwnFile& file) noexcept;
 std::int64_t page_faults() noexcept;      // of this process, without those that waited for a disk
 std::int64_t available_bytes() noexcept;  // MemAvailable of the machine, or -1
 // The number after `key` in a small file; -1 where there is none.
-std::int64_t read_entry(const char* path, const char* key) noexcept;
+std::int64_t read_entry(OwnFile& file, const char* key) noexcept;
 // For the end of a scope: reads what is resident now and the kernel's peak since its last reset, and resets it. The descriptors are the
 // caller's, kept open; `clear_refs` is written to, so it must still be the file with that inode. `lowest_maximum` is the lowest
 // ru_maxrss ever seen: that figure survives exec, and is the present peak only where it is above all before. False: read it otherwise.

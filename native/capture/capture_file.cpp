@@ -17,26 +17,13 @@
 #include "base/errno_kept.h"
 #include "base/file_size_signal.h"
 #include "base/mapped_pages.h"
-#include "base/process.h"
+#include "base/own_file.h"
 #include "base/raw_calls.h"
 #include "base/uncancelled.h"
 
 namespace hiwater::capture {
 
 namespace {
-
-// Programs count on low descriptor numbers (a daemon closes them, a shell redirects them), so ours goes out of the way, below `end` if it can.
-int move_high(int fd, int end) noexcept {
-    for (int lowest : {700, 200, 60}) {
-        if (lowest >= end) continue;
-        const int high = raw::fcntl(fd, F_DUPFD_CLOEXEC, lowest);
-        if (high >= 0) {
-            raw::close(fd);
-            return high;
-        }
-    }
-    return fd;
-}
 
 // With no file (-1) it is memory that a forked child shares: a private copy would cost the parent a fault for each page.
 // Behind it, `margin` bytes of memory that is no file's.
@@ -78,7 +65,7 @@ bool cannot_map(int error) noexcept {
 
 }  // namespace
 
-int CaptureFile::create(const char* path, mode_t mode, int descriptors_end) noexcept {
+int CaptureFile::create(const char* path, mode_t mode) noexcept {
     mode_ = mode;
     in_memory_ = false;
     fd_ = create_temporary(path, mode, &made_);
@@ -86,7 +73,6 @@ int CaptureFile::create(const char* path, mode_t mode, int descriptors_end) noex
         made_.text[0] = '\0';
         return errno;
     }
-    fd_ = move_high(fd_, descriptors_end);
     int error = path_.set(path) ? set_up() : ENAMETOOLONG;
     if (error == 0) return 0;
     discard();
@@ -191,9 +177,8 @@ bool CaptureFile::owns_descriptor() const noexcept {
 
 int CaptureFile::reopen_if_lost() noexcept {
     if (in_memory_ || owns_descriptor()) return 0;
-    fd_ = raw::open(made_.text[0] != '\0' ? made_.text : path_.text, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY);
+    fd_ = open_high(made_.text[0] != '\0' ? made_.text : path_.text, O_RDWR | O_NOFOLLOW);
     if (fd_ < 0) return errno;
-    fd_ = move_high(fd_, process::descriptors_end());
     if (owns_descriptor()) return 0;
     raw::close(fd_);
     fd_ = -1;

@@ -35,9 +35,8 @@ public:
     ~CaptureFile() { abandon(); }
 
     // Makes the file with a header and an empty directory, under a name of its own in the folder of `path`, with these permissions
-    // exactly. Its descriptor is out of the program's way, and below `descriptors_end` if that can be. Returns 0 or an errno value; on error
-    // no file of ours is left.
-    int create(const char* path, mode_t mode = kPrivate, int descriptors_end = INT_MAX) noexcept;
+    // exactly. Its descriptor is out of the program's way. Returns 0 or an errno value; on error no file of ours is left.
+    int create(const char* path, mode_t mode = kPrivate) noexcept;
     // Gives it its name, once its header identifies the process: the path it was created for, or one beside it where another process's capture
     // is (see placement.h). Returns 0 or an errno value; the caller then discards it.
     int publish() noexcept;

@@ -15,6 +15,7 @@
 #include <atomic>
 
 #include "base/process.h"
+#include "base/own_file.h"
 #include "base/raw_calls.h"
 #include "capture/format.h"
 
@@ -134,7 +135,7 @@ int create_temporary(const char* path, mode_t mode, PathBuffer* made) noexcept {
             errno = ENAMETOOLONG;
             return -1;
         }
-        const int fd = raw::open(made->text, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY, mode);
+        const int fd = open_high(made->text, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, mode);
         if (fd >= 0) {
             ::fchmod(fd, mode);  // whatever the umask is; a file system without permissions needs none
             return fd;

@@ -10,7 +10,6 @@
 
 #include "base/proc_lines.h"
 #include "base/signals_blocked.h"
-#include "base/uncancelled.h"
 
 namespace hiwater::interpose {
 
@@ -36,8 +35,8 @@ bool is_told_by_the_stack(std::string_view path, std::string_view file) noexcept
 }
 
 bool find_in_maps(std::uintptr_t address, Library* out) noexcept {
-    const Uncancelled whole;
-    ProcLines<4096> lines("/proc/self/maps");
+    OwnFile maps("/proc/self/maps");
+    ProcLines<4096> lines(maps);
     MapsLine mapping;
     do {
         const char* line = lines.next();

@@ -1,7 +1,5 @@
 #include "residency/areas.h"
 
-#include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -10,6 +8,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "base/own_file.h"
 #include "base/proc_lines.h"
 #include "base/raw_calls.h"
 #include "residency/page_flags.h"
@@ -43,7 +42,7 @@ bool read_head(const char* line, Area* out) noexcept {
 
 void read_smaps(PageVector<Area>* out) {
     PageVector<Area>& found = *out;
-    Lines lines("/proc/self/smaps");
+    Lines lines(own_files::areas);
     for (char* line = lines.next(); line != nullptr; line = lines.next()) {
         Area area;
         if (line[0] >= 'A' && line[0] <= 'Z') {
@@ -59,45 +58,43 @@ void read_smaps(PageVector<Area>* out) {
     }
 }
 
-// Where the stack of a waiting thread is; 0 for a running thread, of which the kernel does not show it.
-std::uintptr_t stack_pointer(const char* thread) noexcept {
-    char path[64];
-    ::snprintf(path, sizeof path, "/proc/self/task/%.20s/syscall", thread);
-    Lines lines(path);
-    const char* line = lines.next();
-    const char* last = line == nullptr ? nullptr : ::strrchr(line, ' ');
-    if (last == nullptr) return 0;
-    while (last > line && last[-1] != ' ') --last;  // the stack pointer is the last but one
-    return ::strtoul(last, nullptr, 16);
+// An address in the thread's stack, or 0: at its end the C library keeps what the thread has to itself, with the head of its list of robust
+// mutexes, which the kernel knows. No file has to be opened for it, as for /proc/self/task/TID/syscall.
+std::uintptr_t address_in_stack(const char* thread) noexcept {
+    void* head = nullptr;
+    std::size_t bytes = 0;
+    const long id = ::strtol(thread, nullptr, 10);
+    return raw::syscall(SYS_get_robust_list, id, &head, &bytes) == 0 ? reinterpret_cast<std::uintptr_t>(head) : 0;
 }
 
 // readdir() would take a buffer from the heap.
-void stack_pointers(PageVector<std::uintptr_t>* out) {
+void addresses_in_stacks(PageVector<std::uintptr_t>* out) {
     struct Entry {  // linux_dirent64
         std::uint64_t inode, next;
         unsigned short bytes;
         unsigned char type;
         char name[1];
     };
-    const int fd = raw::open("/proc/self/task", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    const OwnFile::Reading file(own_files::threads);
+    const int fd = file.descriptor();
+    raw::lseek(fd, 0, SEEK_SET);
     alignas(Entry) char text[8192];
     for (long n; fd >= 0 && (n = raw::syscall(SYS_getdents64, fd, text, sizeof text)) > 0;) {
         for (long at = 0; at < n; at += reinterpret_cast<const Entry*>(text + at)->bytes) {
             const auto* entry = reinterpret_cast<const Entry*>(text + at);
             if (entry->name[0] == '.') continue;
-            if (const std::uintptr_t pointer = stack_pointer(entry->name)) out->push_back(pointer);
+            if (const std::uintptr_t address = address_in_stack(entry->name)) out->push_back(address);
         }
     }
-    if (fd >= 0) raw::close(fd);
     std::sort(out->begin(), out->end());
 }
 
 void find_stacks(PageVector<Area>& areas) {
-    PageVector<std::uintptr_t> pointers;
-    stack_pointers(&pointers);
+    PageVector<std::uintptr_t> addresses;
+    addresses_in_stacks(&addresses);
     for (Area& area : areas) {
-        const std::uintptr_t* at = std::lower_bound(pointers.begin(), pointers.end(), area.start);
-        area.holds_stack = at != pointers.end() && *at < area.end;
+        const std::uintptr_t* at = std::lower_bound(addresses.begin(), addresses.end(), area.start);
+        area.holds_stack = at != addresses.end() && *at < area.end;
     }
 }
 

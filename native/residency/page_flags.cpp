@@ -1,12 +1,8 @@
 #include "residency/page_flags.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
 
 #include "base/pages.h"
-#include "base/raw_calls.h"
 
 namespace hiwater::residency {
 
@@ -18,11 +14,6 @@ constexpr std::int64_t kSlip = 64 * static_cast<std::int64_t>(kPage);  // may be
 
 }  // namespace
 
-PageFlags::PageFlags() : fd_(raw::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC)) {}
-PageFlags::~PageFlags() {
-    if (fd_ >= 0) raw::close(fd_);
-}
-
 void PageFlags::choose(std::uintptr_t start, std::uintptr_t end, std::int64_t resident) noexcept {
     only_surely_ = false;
     only_surely_ = resident_bytes(start, end) > resident + kSlip;
@@ -32,7 +23,7 @@ bool PageFlags::load(std::uint64_t page, std::uint64_t most) noexcept {
     first_ = page;
     loaded_ = 0;
     const std::size_t bytes = std::min<std::uint64_t>(most, kWindow) * sizeof window_[0];
-    const ssize_t n = raw::pread(fd_, window_, bytes, static_cast<off_t>(page * sizeof window_[0]));
+    const ssize_t n = file_.read(window_, bytes, static_cast<off_t>(page * sizeof window_[0]));
     if (n <= 0) return false;
     loaded_ = static_cast<std::uint64_t>(n) / sizeof window_[0];
     return loaded_ > 0;

@@ -4,15 +4,15 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/own_file.h"
 #include "base/uncopied.h"
 
 namespace hiwater::residency {
 
 class PageFlags : Uncopied {
 public:
-    PageFlags();
-    ~PageFlags();
-    bool works() const { return fd_ >= 0; }
+    PageFlags() : file_(own_files::pages) {}
+    bool works() const { return file_.descriptor() >= 0; }
 
     // How pages of private anonymous memory are told from pages that were only ever read, which stand for the kernel's page of
     // zeros: present, and nobody's memory. A huge one is marked as not anonymous; a small one looks like a page shared with a forked
@@ -30,7 +30,7 @@ private:
     bool load(std::uint64_t page, std::uint64_t most) noexcept;
 
     static constexpr std::size_t kWindow = 2048;
-    int fd_;
+    const OwnFile::Reading file_;
     bool only_surely_ = false;
     std::uint64_t first_ = 0, loaded_ = 0;  // pages in the window
     std::uint64_t window_[kWindow];

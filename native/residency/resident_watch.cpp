@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 
+#include "base/own_file.h"
 #include "lock/lock.h"
 #include "session/own_thread.h"
 #include "base/process.h"
@@ -19,7 +20,6 @@ int g_users = 0;
 std::uint64_t g_interval_ns = 1'000'000;
 std::atomic<std::int64_t> g_peak{0};
 
-// Without a descriptor that stays open: the program may close or reuse any.
 std::int64_t resident_now() noexcept { return std::max<std::int64_t>(process::resident_bytes(), 0); }
 
 void raise_peak(std::int64_t now) noexcept {
@@ -33,7 +33,10 @@ void run() {
     while (g_thread.goes_on_after(g_interval_ns));
 }
 
-bool begin_thread() noexcept { return g_thread.begin("hiwater-watch", run); }
+bool begin_thread() noexcept {
+    own_files::statm.open_if_kept();
+    return g_thread.begin("hiwater-watch", run);
+}
 
 // Nothing else: a signal handler may have forked, amid a malloc that a new thread would call, too.
 void after_fork_in_child() noexcept {
@@ -60,7 +63,11 @@ bool start(std::uint64_t interval_ns) noexcept {
     if (g_users == 0) {
         g_interval_ns = interval_ns;
         g_peak.store(resident_now(), std::memory_order_relaxed);
-        if (!begin_thread()) return false;
+        own_files::statm.keep();
+        if (!begin_thread()) {
+            own_files::statm.release();
+            return false;
+        }
     }
     ++g_users;
     return true;
@@ -70,6 +77,7 @@ void stop() noexcept {
     UninterruptedHold hold(g_control);
     if (g_users == 0 || --g_users > 0) return;
     g_thread.end();
+    own_files::statm.release();
 }
 
 bool is_running() noexcept { return g_thread.is_running(); }

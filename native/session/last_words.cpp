@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "base/own_file.h"
 #include "base/process.h"
 #include "base/raw_calls.h"
 
@@ -163,7 +164,7 @@ bool LastWords::fail(const char* reason) noexcept {
 }
 
 bool LastWords::write(Text& words) noexcept {
-    const Descriptor fd(raw::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | O_NOFOLLOW, mode_));
+    const Descriptor fd(open_high(path_.c_str(), O_RDWR | O_CREAT | O_NONBLOCK | O_NOFOLLOW, mode_));
     struct stat file{};
     if (fd < 0 || raw::fstat(fd, &file) != 0) return fail(::strerror(errno));
     if (!S_ISREG(file.st_mode)) return fail("it is not a file");

@@ -13,12 +13,12 @@ using capture::LimitKind;
 
 void Limits::begin(const std::string& cgroup_usage, const std::vector<std::string>& cgroup_limits) {
     *this = {};
-    usage_ = cgroup_usage;
-    limits_ = cgroup_limits;
-    const std::string folder = usage_.substr(0, usage_.rfind('/') + 1);
-    if (!folder.empty()) statistics_ = folder + "memory.stat";
-    pressure_ = folder + "memory.pressure";
-    if (folder.empty() || ::access(pressure_.c_str(), R_OK) != 0) pressure_ = "/proc/pressure/memory";
+    for (const std::string& path : cgroup_limits) limits_.push_back(std::make_unique<NamedFile>(path));
+    const std::string folder = cgroup_usage.substr(0, cgroup_usage.rfind('/') + 1), pressure = folder + "memory.pressure";
+    if (!cgroup_usage.empty()) usage_ = std::make_unique<NamedFile>(cgroup_usage);
+    if (!folder.empty()) statistics_ = std::make_unique<NamedFile>(folder + "memory.stat");
+    const bool has_pressure = !folder.empty() && ::access(pressure.c_str(), R_OK) == 0;
+    pressure_ = std::make_unique<NamedFile>(has_pressure ? pressure : "/proc/pressure/memory");
     machine_bytes_ = std::int64_t{::sysconf(_SC_PHYS_PAGES)} * ::sysconf(_SC_PAGESIZE);
 }
 
@@ -34,15 +34,19 @@ capture::PressureRecord Limits::read(std::uint64_t now, std::int64_t address_spa
         cgroup_limit_ = lowest_cgroup_limit();
         limits_ns_ = now;
     }
-    if (!usage_.empty() && (is_machine_due || cgroup_limit_ >= 0)) cgroup_bytes_ = process::read_number(usage_.c_str());
+    if (usage_ != nullptr && (is_machine_due || cgroup_limit_ >= 0)) cgroup_bytes_ = process::read_number(usage_->file);
     const OwnLimit::InForce space = own_limit.in_force();
     return {now, address_space_bytes - space.uncounted, space.limit, cgroup_bytes_, cgroup_limit_, available_bytes_, -1, -1};
 }
 
+std::int64_t Limits::entry(const std::unique_ptr<NamedFile>& in, const char* key) noexcept {
+    return in == nullptr ? -1 : process::read_entry(in->file, key);
+}
+
 std::int64_t Limits::lowest_cgroup_limit() const noexcept {
     std::int64_t lowest = -1;
-    for (const std::string& path : limits_) {
-        const std::int64_t limit = process::read_number(path.c_str());
+    for (const auto& each : limits_) {
+        const std::int64_t limit = process::read_number(each->file);
         if (limit >= 0 && (lowest < 0 || limit < lowest)) lowest = limit;
     }
     return lowest;
@@ -59,14 +63,13 @@ const NearestLimit& Limits::find_nearest(const capture::PressureRecord& row) noe
     nearest_ = {LimitKind::none, 0, 0, nearest_.stalled_percent};
     if (row.at_ns - pressure_ns_ >= kPressureNs) {
         pressure_ns_ = row.at_ns;
-        nearest_.stalled_percent =
-            static_cast<int>(std::max<std::int64_t>(0, process::read_entry(pressure_.c_str(), "full avg10=")));
+        nearest_.stalled_percent = static_cast<int>(std::max<std::int64_t>(0, entry(pressure_, "full avg10=")));
     }
     consider(LimitKind::address_space, row.address_space_bytes, row.address_space_limit);
     std::int64_t in_group = row.cgroup_bytes;
     if (row.cgroup_limit > 0 && static_cast<double>(in_group) >= kNear * static_cast<double>(row.cgroup_limit)) {
-        std::int64_t cache = process::read_entry(statistics_.c_str(), "\ntotal_inactive_file ");  // v1
-        if (cache < 0) cache = process::read_entry(statistics_.c_str(), "\ninactive_file ");
+        std::int64_t cache = entry(statistics_, "\ntotal_inactive_file ");  // v1
+        if (cache < 0) cache = entry(statistics_, "\ninactive_file ");
         in_group -= std::clamp<std::int64_t>(cache, 0, in_group);
     }
     consider(LimitKind::cgroup, in_group, row.cgroup_limit);

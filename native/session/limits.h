@@ -2,9 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "base/own_file.h"
+#include "base/uncopied.h"
 #include "capture/format.h"
 
 namespace hiwater {
@@ -33,13 +36,25 @@ public:
     // The limit of `row` that is reached first. A cgroup's page cache that the kernel drops before it kills does not count.
     const NearestLimit& find_nearest(const capture::PressureRecord& row) noexcept;
     const NearestLimit& nearest() const noexcept { return nearest_; }
+    template <typename Call>
+    void each_file(const Call& call) noexcept {
+        for (const auto& limit : limits_) call(limit->file);
+        for (NamedFile* const each : {usage_.get(), statistics_.get(), pressure_.get()})
+            if (each != nullptr) call(each->file);
+    }
 
 private:
+    struct NamedFile : Uncopied {
+        explicit NamedFile(const std::string& name) : path(name), file(path.c_str()) {}
+        const std::string path;
+        OwnFile file;
+    };
+    static std::int64_t entry(const std::unique_ptr<NamedFile>& in, const char* key) noexcept;
     std::int64_t lowest_cgroup_limit() const noexcept;
     void consider(capture::LimitKind kind, std::int64_t used, std::int64_t limit) noexcept;
 
-    std::string usage_, statistics_, pressure_;
-    std::vector<std::string> limits_;
+    std::unique_ptr<NamedFile> usage_, statistics_, pressure_;  // null: there is none
+    std::vector<std::unique_ptr<NamedFile>> limits_;
     std::uint64_t available_ns_ = 0, limits_ns_ = 0, pressure_ns_ = 0;
     std::int64_t available_bytes_ = -1, machine_bytes_ = 0, cgroup_bytes_ = -1, cgroup_limit_ = -1;
     NearestLimit nearest_;

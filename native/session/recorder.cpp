@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <new>
 
+#include "base/own_file.h"
 #include "base/process.h"
 #include "session/children.h"
 #include "session/fatal_signals.h"
@@ -65,6 +66,7 @@ int Recorder::start(const StartOptions& options) {
     // With other threads there, the sampler's thread does what has to wait for them.
     const bool is_alone = stat.threads == 1;
     if (is_alone || options.only_counters) lock_.allow_bias();
+    may_enlarge_descriptors(is_alone);
     Hold hold(lock_);
     if (file_.is_open()) forget_tables_of_parent();  // made by a fork in a signal's handler, this process could not do it then
     struct Guard {
@@ -76,9 +78,7 @@ int Recorder::start(const StartOptions& options) {
     if (!options.only_counters) capture::file_guard::begin([] { instance().give_up(kTruncated); }, fatal_signals::note);
     last_peak_ = {};
     last_resident_peak_ = 0;
-    if (int error = options.only_counters
-                        ? file_.create_in_memory()
-                        : file_.create(options.path.c_str(), options.mode, is_alone ? INT_MAX : process::descriptors_end()))
+    if (int error = options.only_counters ? file_.create_in_memory() : file_.create(options.path.c_str(), options.mode))
         return error;
     only_counters_ = options.only_counters;
     if (!live_.init()) {

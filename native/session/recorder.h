@@ -192,6 +192,10 @@ public:
     std::uint64_t now_ns() const noexcept;
     // How near the process is to what limits it, and what it shares with others.
     void note_pressure(std::uint64_t now, std::int64_t address_space_bytes, const process::Shared& shared) noexcept;
+    template <typename Call>
+    void each_file_of_limits(const Call& call) noexcept {
+        limits_.each_file(call);
+    }
     double share_of_limit() const noexcept { return limits_.nearest().share(); }  // of the nearest one, for the sampler
     // Where that is clearly nearer than before: writes the last words and takes a residency snapshot.
     void leave_last_words() noexcept;

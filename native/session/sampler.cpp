@@ -1,11 +1,8 @@
 #include "session/sampler.h"
 
-#include <fcntl.h>
 #include <linux/futex.h>
-#include <sched.h>
 #include <sys/syscall.h>
 #include <time.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -17,6 +14,7 @@
 #include "holders/requests.h"
 #include "session/main_thread_call.h"
 #include "session/own_thread.h"
+#include "base/own_file.h"
 #include "base/process.h"
 #include "session/recorder.h"
 #include "stacks/recursion.h"
@@ -37,16 +35,29 @@ OwnThread g_thread;
 std::atomic<std::uint64_t> g_paused_at{0};  // 0: not paused
 std::atomic<bool> g_is_young_child{false};  // in this process the thread has not begun yet
 
-bool has_own_descriptors() noexcept {
-#if defined(SYS_close_range)
-    if (::unshare(CLONE_FILES) != 0) return false;
-    // The copies must go at once, or the other end of a pipe would wait for ours to close.
-    raw::syscall(SYS_close_range, 0U, ~0U, 0U);
-    return true;
-#else
-    return false;
-#endif
-}
+// What the thread reads, and what resident memory is read from while it does not run.
+class Files {
+public:
+    void keep() noexcept {
+        if (!std::exchange(are_kept_, true)) each([](OwnFile& file) { file.keep(); });
+    }
+    void release() noexcept {
+        if (std::exchange(are_kept_, false)) each([](OwnFile& file) { file.release(); });
+    }
+    void open() noexcept {
+        each([](OwnFile& file) { file.open_if_kept(); });
+    }
+
+private:
+    template <typename Call>
+    static void each(const Call& call) noexcept {
+        for (OwnFile* const file : own_files::kOfSampler) call(*file);
+        Recorder::instance().each_file_of_limits(call);
+    }
+    bool are_kept_ = false;
+};
+
+Files g_files;
 
 // Requests for a residency snapshot before memory is released. Only one thread at a time has one.
 class Requests {
@@ -266,8 +277,6 @@ private:
 };
 
 void run() {
-    const bool own_descriptors = has_own_descriptors();
-    const int kept = own_descriptors ? raw::open("/proc/self/statm", O_RDONLY | O_CLOEXEC) : -1;
     Recorder& recorder = Recorder::instance();
     recorder.lock().allow_bias();
     std::uint64_t last_peak_ns = 0, now = recorder.now_ns();
@@ -280,8 +289,7 @@ void run() {
         process::Resident resident;
         if (now - last_peak_ns >= (pace.rests() ? 200 : 50) * kMillisecond && process::read_status(&resident)) last_peak_ns = now;
         std::int64_t address_space_bytes = -1;
-        const std::int64_t resident_bytes =
-            kept >= 0 ? process::read_statm(kept, &address_space_bytes) : process::resident_bytes(&address_space_bytes);
+        const std::int64_t resident_bytes = process::resident_bytes(&address_space_bytes);
         recorder.tick(now, resident_bytes, resident.peak_bytes);
         recorder.note_pressure(now, address_space_bytes, g_shared.at(now, resident_bytes));
         recorder.note_collections(hw_full_collections());
@@ -293,18 +301,19 @@ void run() {
         holder_requests::consider();
     }
     g_requests.refuse();
-    if (kept >= 0) raw::close(kept);
 }
 
 void prepare(bool is_child) noexcept {
     g_shared = SharedPages(is_child);
     g_snapshots = is_child ? g_snapshots.for_child() : ResidencySnapshots{};
     g_requests.forget_waits();
+    g_files.keep();
     take_sample(is_child ? Reads::memory : Reads::limits);  // a child's parent has read the limits
 }
 
 bool begin_thread() noexcept {
     g_is_young_child.store(false, std::memory_order_relaxed);
+    g_files.open();
     return g_thread.begin("hiwater", run);
 }
 
@@ -373,6 +382,7 @@ void stop() noexcept {
     g_paused_at.store(0, std::memory_order_relaxed);
     g_thread.end();
     if (g_shared.end_wait() && !Recorder::instance().is_row_enough()) take_sample(Reads::shared_pages);
+    g_files.release();
 }
 
 bool pause_for_fork() noexcept {
@@ -427,6 +437,7 @@ void forget_in_child() noexcept {
     g_thread.forget_in_child();
     g_after_fork.forget_in_child();
     g_requests.refuse();
+    g_files.release();  // the parent's
     g_paused_at.store(0, std::memory_order_relaxed);
     holder_requests::forget_in_child();
 }

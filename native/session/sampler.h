@@ -1,5 +1,5 @@
-// The sampler: a thread that reads the clock and resident memory. It needs no GIL, takes no signal, and keeps its descriptors in a table
-// of its own, so the program sees none of them.
+// The sampler: a thread that reads the clock and resident memory. It needs no GIL, takes no signal, and reads files that a thread of the program
+// opened (base/own_file.h).
 #pragma once
 
 #include <cstdint>
