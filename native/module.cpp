@@ -153,6 +153,11 @@ void heap_open() {
     ++g_heap_users;
 }
 
+// The child of a fork is recorded no more (native/README.md): the counters begin again.
+void heap_continue_in_child() {
+    if (g_heap_users > 0 && !hiwater::recording()) begin_counting();
+}
+
 void heap_close() {
     if (g_heap_users == 0) throw EngineFault("the heap's meters are not open");
     if (--g_heap_users > 0) return;
@@ -427,6 +432,7 @@ NB_MODULE(_core, m) {
     m.def("note_device_terms", &note_device_terms, "device"_a, "terms"_a);
     m.def("heap_is_sampled", &heap_is_sampled);
     m.def("heap_open", &heap_open);
+    m.def("heap_continue_in_child", &heap_continue_in_child);
     m.def("heap_close", &heap_close);
     m.def("heap_now", &heap_now);
     m.def("heap_totals", &heap_totals);

@@ -94,7 +94,7 @@ void set_active(LineRecorder& recorder, bool active, bool here) {
 
 nb::tuple begun(LineRecorder& recorder, std::uint32_t number) {
     const Group& group = recorder.group(number);
-    return nb::make_tuple(group.calls, group.resident_first_bytes);
+    return nb::make_tuple(group.figures.calls, group.figures.resident_first_bytes);
 }
 
 void check_code(nb::handle code) {
@@ -121,16 +121,33 @@ void python_exit(nb::handle frame, nb::handle code, bool suspends) {
 }
 
 // A tuple for each line that ran; the order of the fields stands in _core.pyi.
-nb::list figures(LineRecorder& recorder, std::uint32_t number) {
+nb::list rows_of(const FunctionFigures& function) {
     nb::list out;
-    const Group& group = recorder.group(number);
-    for (std::size_t i = 0; i < group.figures.size(); ++i) {
-        const LineFigure& f = group.figures[i];
+    for (std::size_t i = 0; i < function.line_count; ++i) {
+        const LineFigure& f = function.lines()[i];
         if (f.calls == 0 && f.resident_end_bytes == 0 && f.allocated_bytes == 0) continue;
-        const auto line = group.first_line + static_cast<std::int64_t>(i);
+        const auto line = function.first_line + static_cast<std::int64_t>(i);
         out.append(nb::make_tuple(line, f.calls, f.kept_bytes, f.allocated_bytes, f.peak_bytes, f.resident_bytes,
                                   f.resident_start_bytes, f.resident_end_bytes, f.resident_highest_bytes));
     }
+    return out;
+}
+
+nb::list figures(LineRecorder& recorder, std::uint32_t number) { return rows_of(recorder.group(number).figures); }
+
+std::uint32_t add_group(LineRecorder& recorder, std::int32_t first_line, std::int32_t last_line, nb::bytes label) {
+    return recorder.add_group(first_line, last_line, {label.c_str(), label.size()});
+}
+
+// Of a file that a child process has kept its figures in: label, first and last line, calls, resident at the first, and the lines, of each function.
+nb::list functions_in(nb::bytes contents) {
+    nb::list out;
+    FigureRoom::each_in({contents.c_str(), contents.size()}, [&out](const FunctionFigures& function) {
+        const std::int64_t last = function.first_line + std::int64_t{function.line_count} - 1;
+        const std::string_view label = function.label();
+        out.append(nb::make_tuple(nb::bytes(label.data(), label.size()), function.first_line, last, function.calls,
+                                  function.resident_first_bytes, rows_of(function)));
+    });
     return out;
 }
 
@@ -145,7 +162,8 @@ void add_to(nb::module_& module) {
     nb::class_<LineRecorder>(module, "LineRecorder", nb::type_slots(g_recorder_slots))
         .def("__init__", &make, nb::kw_only(), "resident"_a, "meter"_a.none() = nb::none(), "recursion_apart"_a = false,
              "listener"_a.none() = nb::none())
-        .def("add_group", &LineRecorder::add_group, "first_line"_a, "last_line"_a)
+        .def("add_group", &add_group, "first_line"_a, "last_line"_a, "label"_a = nb::bytes("", 0))
+        .def("keep_in", &LineRecorder::keep_in, "path"_a)
         .def("watch", &watch, "code"_a, "group"_a, nb::kw_only(), "nested"_a = false)
         .def("set_active", &set_active, "active"_a, nb::kw_only(), "here"_a = false)
         .def("clear", &LineRecorder::clear)
@@ -154,6 +172,7 @@ void add_to(nb::module_& module) {
     module.def("lines_on_line", &python_line, "frame"_a, "code"_a, "line"_a);
     module.def("lines_on_resume", &python_resume, "frame"_a, "code"_a, "line"_a);
     module.def("lines_on_exit", &python_exit, "frame"_a, "code"_a, "suspends"_a);
+    module.def("lines_functions_in", &functions_in, "contents"_a);
     module.def("lines_self_check", [] {
         const std::string wrong = self_check();
         if (!wrong.empty()) throw std::runtime_error(wrong);

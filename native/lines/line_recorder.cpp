@@ -1,16 +1,12 @@
 // The line recorder. Longer than 400 lines because opening, closing and attributing lines keep one set of invariants, which self_check() names.
 #include "lines/line_recorder.h"
 
-#include <fcntl.h>
-#include <pthread.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <new>
 
 #include "accounting/thread_heap.h"
+#include "base/own_file.h"
 #include "base/process.h"
-#include "base/raw_calls.h"
 #include "base/uncopied.h"
 
 namespace hiwater::lines {
@@ -31,22 +27,10 @@ LineThread& own_state() noexcept {
 
 // --- resident memory -------------------------------------------------------------------------------------------------------------
 
-int g_statm = -1;
-
-void forget_statm() noexcept {
-    if (g_statm >= 0) raw::close(g_statm);  // its figures are the parent's
-    g_statm = -1;
-}
-
 std::int64_t resident_now() noexcept {
-    if (g_statm < 0) {
-        static const int once = ::pthread_atfork(nullptr, nullptr, forget_statm);
-        static_cast<void>(once);
-        g_statm = raw::open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
-        if (g_statm < 0) return 0;
-    }
-    const std::int64_t bytes = process::read_statm(g_statm);
-    return bytes < 0 ? 0 : bytes;
+    static const bool is_kept = (own_files::statm.keep(), true);  // each line reads it
+    static_cast<void>(is_kept);
+    return std::max<std::int64_t>(process::resident_bytes(), 0);
 }
 
 // One reading serves the line that ends and the one that begins.
@@ -204,7 +188,7 @@ void push(LineThread& thread, const void* frame, const void* code) {
 void begin_frame(Frame& frame, Resident& resident) noexcept {
     Group& group = *frame.group;
     frame.resident_entered_bytes = resident.of(group);
-    if (!frame.nested && group.calls++ == 0) group.resident_first_bytes = frame.resident_entered_bytes;
+    if (!frame.nested && group.figures.calls++ == 0) group.figures.resident_first_bytes = frame.resident_entered_bytes;
 }
 
 long g_told = 0;  // recorders that have a meter or a listener
@@ -349,9 +333,9 @@ void LineRecorder::drop_told() {
     }
 }
 
-std::uint32_t LineRecorder::add_group(std::int32_t first_line, std::int32_t last_line) {
+std::uint32_t LineRecorder::add_group(std::int32_t first_line, std::int32_t last_line, std::string_view label) {
     if (settings_.is_told() && groups_.empty()) ++g_told;
-    groups_.push_back(std::make_shared<Group>(settings_, first_line, std::max(first_line, last_line)));
+    groups_.push_back(std::make_shared<Group>(settings_, room_, first_line, std::max(first_line, last_line), label));
     return static_cast<std::uint32_t>(groups_.size() - 1);
 }
 
@@ -374,7 +358,7 @@ bool LineRecorder::set_active(bool active, bool here) {
     drop_inactive(own_state());
     for (const auto& group : groups_) {
         ++group->epoch;
-        for (LineFigure& figure : group->figures) figure.open = 0;
+        for (LineFigure& figure : group->figures.lines()) figure.open = 0;
         group->parked.clear();
     }
     return goes_on;
@@ -383,11 +367,15 @@ bool LineRecorder::set_active(bool active, bool here) {
 void LineRecorder::clear() {
     for (const auto& group : groups_) {
         ++group->epoch;
-        std::fill(group->figures.begin(), group->figures.end(), LineFigure{});
-        group->calls = 0;
-        group->resident_first_bytes = 0;
+        group->figures.clear();
         group->parked.clear();
     }
+}
+
+int LineRecorder::keep_in(const char* path) {
+    const int error = room_->move_to(path);  // first: a child of a child must not clear its parent's
+    clear();
+    return error;
 }
 
 std::string self_check() {
@@ -397,7 +385,7 @@ std::string self_check() {
     if (thread_heap.peak_bytes < thread_heap.live_bytes) return "the thread's peak is below its live bytes";
     for (const auto& [code, watches] : watched()) {
         for (const Watch& watch : watches) {
-            for (const LineFigure& figure : watch.group->figures) {
+            for (const LineFigure& figure : watch.group->figures.lines()) {
                 if (figure.open != 0) return "a line is open that nobody runs";
                 if (figure.calls == 0 && figure.allocated_bytes != 0) return "a line that never ran has allocated";
                 if (figure.peak_bytes < 0) return "a line's peak is below its start";

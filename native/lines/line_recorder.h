@@ -21,10 +21,9 @@
 #include <vector>
 
 #include "base/uncopied.h"
+#include "lines/figure_room.h"
 
 namespace hiwater::lines {
-
-struct LineThread;
 
 // What the resident figures are of, where it is not the kernel's figure for this process.
 class Meter {
@@ -53,19 +52,6 @@ public:
     virtual bool hear(const Event& event) noexcept = 0;
 };
 
-struct LineFigure {
-    std::uint64_t calls = 0;
-    std::int64_t kept_bytes = 0;  // live at its end minus live at its start
-    std::int64_t allocated_bytes = 0;
-    std::int64_t peak_bytes = 0;      // the highest of one call, above the live bytes at that call's start
-    std::int64_t resident_bytes = 0;  // resident at its end minus resident at its start
-    std::int64_t resident_start_bytes = 0, resident_end_bytes = 0;  // of the last segment that ended
-    std::int64_t resident_highest_bytes = 0;                        // at the end of any
-
-    const LineThread* opener = nullptr;  // the thread that has it open, `open` times; others that do look through their own stack
-    std::uint32_t open = 0;
-};
-
 // What a suspended generator or coroutine takes along to its resumption.
 struct Parked {
     LineFigure* line;
@@ -85,19 +71,17 @@ struct Settings {
 };
 
 struct Group : Settings {
-    Group(const Settings& settings, std::int32_t first, std::int32_t last)
-        : Settings(settings), first_line(first), figures(static_cast<std::size_t>(last - first + 1)) {}
+    Group(const Settings& settings, std::shared_ptr<FigureRoom> in, std::int32_t first, std::int32_t last, std::string_view label)
+        : Settings(settings), figures(in->add(first, last, label)), room(std::move(in)) {}
     LineFigure* figure(std::int32_t line) noexcept {
-        const auto index = static_cast<std::size_t>(static_cast<std::int64_t>(line) - first_line);
-        return index < figures.size() ? &figures[index] : nullptr;  // below first_line the index wraps around
+        const auto index = static_cast<std::size_t>(static_cast<std::int64_t>(line) - figures.first_line);
+        return index < figures.line_count ? &figures.lines()[index] : nullptr;  // below first_line the index wraps around
     }
 
-    const std::int32_t first_line;
-    std::vector<LineFigure> figures;  // never resized: frames point into it
+    FunctionFigures& figures;  // frames point into it
+    const std::shared_ptr<FigureRoom> room;
     std::unordered_map<const void*, Parked> parked;
-    std::uint64_t calls = 0;                // of the function: frames taken in by a line, those of nested code left out
-    std::int64_t resident_first_bytes = 0;  // at the first of them
-    std::uint32_t epoch = 0;                // moves when it is switched off or cleared: segments opened before are of no account
+    std::uint32_t epoch = 0;  // moves when it is switched off or cleared: segments opened before are of no account
 };
 
 struct Watch {
@@ -131,12 +115,14 @@ public:
         : settings_{reads_resident, recursion_apart, std::move(meter), std::move(listener)} {}
     ~LineRecorder();
 
-    std::uint32_t add_group(std::int32_t first_line, std::int32_t last_line);
+    std::uint32_t add_group(std::int32_t first_line, std::int32_t last_line, std::string_view label = {});
     // The caller keeps the code object alive as long as this recorder.
     void watch(const void* code, std::uint32_t group, bool nested);
     // `here`: in the calling thread alone. False when the meter interrupts the program; the switch is made in any case.
     bool set_active(bool active, bool here = false);
     void clear();
+    // Clears, and has the figures in a new file from now on (FigureRoom::move_to()), as in a process whose parent will read them.
+    int keep_in(const char* path);
     const Meter* meter() const noexcept { return settings_.meter.get(); }
     const Listener* listener() const noexcept { return settings_.listener.get(); }
     // Removes the meter and the listener; the meter's last figure stays.
@@ -145,6 +131,7 @@ public:
 
 private:
     Settings settings_;
+    const std::shared_ptr<FigureRoom> room_ = std::make_shared<FigureRoom>();
     std::vector<std::shared_ptr<Group>> groups_;
     std::vector<const void*> codes_;
 };

@@ -141,6 +141,9 @@ def heap_open() -> None:
 def heap_is_sampled() -> bool:
     """Whether the recording in progress draws blocks at random, so that the figures below are estimates."""
 
+def heap_continue_in_child() -> None:
+    """In the child of a fork: counts again, if its parent did."""
+
 def heap_close() -> None:
     """End what one heap_open() began. Raises EngineFault when there was none."""
 
@@ -201,8 +204,10 @@ class LineRecorder:
         `recursion_apart`: a line's resident figures leave out what a recursive call of its function changed.
         `listener` is called before each event is booked, with what happens (0 a line begins, 1 a generator or coroutine goes on, 2 a
         frame ends, 3 it is suspended, or on 3.11 a generator's ends), the frame's address, its code and the line (0 at an end). What it allocates is in no figure."""
-    def add_group(self, first_line: int, last_line: int) -> int:
-        """Make room for the lines of one function; return its number."""
+    def add_group(self, first_line: int, last_line: int, label: bytes = b"") -> int:
+        """Make room for the lines of one function; return its number. The label stands in the file of `keep_in()`."""
+    def keep_in(self, path: str) -> int:
+        """Clear, and have the figures in a new file from now on. Returns 0 or an errno value."""
     def watch(self, code: CodeType, group: int, *, nested: bool = False) -> None:
         """Book the lines of `code` in a group. The caller keeps the code object alive as long as the recorder.
         `nested`: its events on a line that is open already (a comprehension's) are no calls of that line."""
@@ -228,6 +233,9 @@ def lines_on_line(frame: FrameType, code: CodeType, line: int) -> None:
 
 def lines_on_resume(frame: FrameType, code: CodeType, line: int) -> None: ...
 def lines_on_exit(frame: FrameType, code: CodeType, suspends: bool) -> None: ...
+def lines_functions_in(contents: bytes) -> list[tuple[bytes, int, int, int, int, list[tuple[int, int, int, int, int, int, int, int, int]]]]:
+    """What the file of `LineRecorder.keep_in()` has: label, first and last line, calls, resident bytes at the first of them, and the lines, of each function."""
+
 def lines_self_check() -> None:
     """Raise RuntimeError when the structures behind the lines contradict themselves. For when no watched code runs."""
 

@@ -15,3 +15,7 @@ def start() -> None:
         from hiwater.recording import standby
 
         standby.begin_at_start()
+    if "HIWATER_LINES" in os.environ:
+        from hiwater.lines import children as children_with_lines
+
+        children_with_lines.start()

@@ -52,8 +52,8 @@ def _run(arguments: lines_arguments.LinesArguments, program: target.Target, hiwa
     from hiwater.lines import decorator
 
     session = decorator.session()
-    session.take_over()
     session.resident = arguments.resident
+    session.take_over()
     builtins.profile = decorator.profile  # type: ignore[attr-defined]  # as kernprof and memory_profiler do
     main_module = launcher.prepare(program, hiwater_arguments)
     ending = _Ending(arguments, session)

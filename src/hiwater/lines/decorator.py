@@ -10,7 +10,7 @@ import atexit
 import os
 import sys
 
-from hiwater.lines import report
+from hiwater.lines import children, report
 from hiwater.lines.functions import codes_of
 from hiwater.lines.profiler import LineProfiler
 
@@ -42,6 +42,9 @@ class DecoratedFunctions:
         self.resident = True  # for functions whose decorator does not say
         self._owner = os.getpid()
         self._prints_at_exit = False
+        self._folder = ""  # for the figures of children
+        atexit.register(self._remove_folder)  # first, so that it runs after the report
+        os.register_at_fork(before=self._before_fork, after_in_child=self._begin_in_child)
 
     def add(self, thing: Thing, stream: Stream | None, precision: int, resident: bool) -> Thing:
         """Measure the lines of `thing` from now on; return the function to call."""
@@ -53,6 +56,8 @@ class DecoratedFunctions:
         """The session's profiler with or without resident memory."""
         if resident not in self._profilers:
             self._profilers[resident] = LineProfiler(resident=resident)
+            if self._is_child:
+                self._profilers[resident].keep_in(self._folder)
         return self._profilers[resident]
 
     def print_at_exit(self) -> None:
@@ -62,12 +67,24 @@ class DecoratedFunctions:
             atexit.register(self._print)
 
     def take_over(self) -> None:
-        """Print nothing at the end: the caller prints `results()`."""
+        """Print nothing at the end: the caller prints `results()`, and Python processes that the program starts add theirs."""
         self._prints_at_exit = True
+        self._make_folder()
+        if self._folder:
+            children.tell(self._folder, resident=self.resident)
+
+    def join(self, folder: str, *, resident: bool) -> None:
+        """Leave the figures of this process in its parent's folder."""
+        self._prints_at_exit = True
+        self._folder = folder
+        self._owner = 0
+        self.resident = resident
 
     def results(self) -> list[FunctionLines]:
-        """Return the lines of all decorated functions."""
-        return [function for profiler in self._profilers.values() for function in profiler.results()]
+        """Return the lines of all decorated functions, with those of child processes."""
+        found = [function for profiler in self._profilers.values() for function in profiler.results()]
+        children.add_figures(found, self._folder)
+        return found
 
     @property
     def displaced(self) -> int:
@@ -79,12 +96,37 @@ class DecoratedFunctions:
         """Why there are no heap figures; "" if there are."""
         return next((profiler.why_without_heap for profiler in self._profilers.values()), "")
 
+    @property
+    def _is_child(self) -> bool:
+        return os.getpid() != self._owner
+
+    def _make_folder(self) -> None:
+        if not self._folder:
+            self._folder = children.make_folder()
+
+    def _remove_folder(self) -> None:
+        if self._folder and not self._is_child:
+            import shutil
+
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _before_fork(self) -> None:
+        if self._profilers:
+            self._make_folder()
+
+    def _begin_in_child(self) -> None:
+        if self._folder:
+            for profiler in self._profilers.values():
+                profiler.keep_in(self._folder)
+
     def _print(self) -> None:
-        if os.getpid() != self._owner:
+        if self._is_child:
             return  # a forked child that ran to the interpreter's end: the report is its parent's
         groups: dict[tuple[int, int, bool], tuple[Stream | None, list[FunctionLines]]] = {}
+        results = self.results()
         for resident, profiler in self._profilers.items():
-            found = dict(zip(map(id, profiler.codes), profiler.results(), strict=True))
+            found = dict(zip(map(id, profiler.codes), results, strict=False))
+            results = results[len(found) :]  # the last ones, which children alone know, are in no report
             for code, (stream, precision, _) in self._shown.items():
                 if code in found:
                     groups.setdefault((id(stream), precision, resident), (stream, []))[1].append(found[code])

@@ -53,6 +53,14 @@ class LineFigures:
         self.resident_end_bytes = resident_end_bytes
         self.resident_highest_bytes = resident_highest_bytes
 
+    def add(self, other: LineFigures) -> None:
+        """Add the figures of the same line in another process. Those of the last call stay."""
+        self.calls += other.calls
+        for name in ("kept_bytes", "allocated_bytes", "resident_bytes"):
+            setattr(self, name, (getattr(self, name) or 0) + (getattr(other, name) or 0))
+        self.peak_bytes = max(self.peak_bytes or 0, other.peak_bytes or 0)
+        self.resident_highest_bytes = max(self.resident_highest_bytes, other.resident_highest_bytes)
+
     def to_dict(self) -> dict[str, int | None]:
         """Return the figures by name."""
         return {name: getattr(self, name) for name in ("line", *(n for n in self.__slots__ if n != "line"))}
@@ -65,10 +73,11 @@ class FunctionLines:
     """The lines of a function that ran, in the order of the source, with those of the code nested in it.
 
     `calls` is the number of calls, with those that already ran when the measuring began. `resident_first_bytes` is the resident
-    memory at the first of them; 0 if resident memory was not measured.
+    memory at the first of them; 0 if resident memory was not measured. `child_processes` is the number of children that ran it: their
+    figures are added.
     """
 
-    __slots__ = ("calls", "file", "first_line", "last_line", "lines", "name", "resident_first_bytes")
+    __slots__ = ("calls", "child_processes", "file", "first_line", "last_line", "lines", "name", "resident_first_bytes")
 
     def __init__(
         self,
@@ -87,6 +96,24 @@ class FunctionLines:
         self.lines = list(lines)
         self.calls = calls
         self.resident_first_bytes = resident_first_bytes
+        self.child_processes = 0
+
+    def empty(self) -> FunctionLines:
+        """The same function, as if it had not run."""
+        return FunctionLines(self.file, self.name, self.first_line, self.last_line, [])
+
+    def add_child(self, other: FunctionLines) -> None:
+        """Add the figures of the same function in a child process."""
+        self.child_processes += 1
+        self.calls += other.calls
+        self.resident_first_bytes = self.resident_first_bytes or other.resident_first_bytes
+        known = {line.line: line for line in self.lines}
+        for line in other.lines:
+            if line.line in known:
+                known[line.line].add(line)
+            else:
+                known[line.line] = line
+        self.lines = [known[number] for number in sorted(known)]
 
     def to_dict(self) -> dict[str, object]:
         """Return everything as plain data."""
@@ -96,6 +123,7 @@ class FunctionLines:
             "first_line": self.first_line,
             "last_line": self.last_line,
             "calls": self.calls,
+            "child_processes": self.child_processes,
             "resident_first_bytes": self.resident_first_bytes,
             "lines": [line.to_dict() for line in self.lines],
         }

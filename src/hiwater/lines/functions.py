@@ -7,6 +7,7 @@ import types
 from collections.abc import Iterator
 from types import CodeType
 
+_HOLDERS = (functools.partial, functools.partialmethod, functools.cached_property, functools.singledispatchmethod)  # in `func`
 _LONGEST_CHAIN = 100  # of nested wrappers, in case they form a circle
 
 
@@ -78,7 +79,7 @@ def _codes_of_callable(thing: object) -> Iterator[CodeType]:
 def _innermost(thing: object) -> object:
     """The function inside a method, a partial, or decorators that set `__wrapped__`."""
     for _ in range(_LONGEST_CHAIN):
-        if isinstance(thing, functools.partial | functools.partialmethod | functools.cached_property):
+        if isinstance(thing, _HOLDERS):
             thing = thing.func
         elif isinstance(thing, types.MethodType | classmethod | staticmethod):
             thing = thing.__func__

@@ -6,7 +6,7 @@ import threading
 import weakref
 
 from hiwater.errors import BadRequest, EngineFailed, EngineUnavailable
-from hiwater.lines import core, events, functions, python_events, wrapping
+from hiwater.lines import children, core, events, functions, python_events, wrapping
 from hiwater.lines.figures import FunctionLines, LineFigures
 
 TYPE_CHECKING = False
@@ -88,14 +88,17 @@ class LineProfiler:
     def wrap(self, function: Thing) -> Thing:
         """Watch `function` whenever it is called from now on. Usable as a decorator: it returns the function to call.
 
-        From Python 3.12 on that is `function` itself. On 3.11 it is a wrapper that traces the thread during the call.
+        From Python 3.12 on that is `function` itself. On 3.11 it is an object of the same kind that traces the thread during the call.
+        If there cannot be one, the function is measured as after `enable()`.
         """
         self.add_function(function)
         if events.LOCAL_EVENTS:
             self._state.start(wrapping=True)
             return function
-        wrapped: Thing = wrapping.wrap(function, self._begin_call, self._core.lines_detach_here)
-        return wrapped
+        wrapped: Thing | None = wrapping.wrap(function, self._begin_call, self._core.lines_detach_here)
+        if wrapped is None and functions.codes_of(function):
+            self.enable()
+        return function if wrapped is None else wrapped
 
     __call__ = wrap
 
@@ -143,6 +146,12 @@ class LineProfiler:
         """Reset all figures to zero. The functions stay."""
         self._state.recorder.clear()
 
+    def keep_in(self, folder: str) -> None:
+        """Reset all figures to zero, and keep them in a file of this process in `folder`, for its parent to read; see `children`."""
+        if core.counts_heap():  # else there is no recorder that could: this process's figures are not seen
+            self._state.recorder.keep_in(children.new_file(folder))
+            self._core.heap_continue_in_child()
+
     def results(self) -> list[FunctionLines]:
         """Return every watched function with its lines that ran, in the order in which the functions were added."""
         found = []
@@ -177,7 +186,8 @@ class LineProfiler:
             return
         inside = functions.nested_codes(code)
         first_line, last_line = functions.line_range([code, *inside])
-        group = self._state.recorder.add_group(first_line, last_line)
+        label = children.label(code.co_filename, code.co_qualname)
+        group = self._state.recorder.add_group(first_line, last_line, label)
         self._found[id(code)] = (code, group, first_line, last_line)
         self._state.watch(code, group, nested=False)
         for inner in inside:

@@ -240,7 +240,7 @@ class LineRecorder:
         self._codes: list[int] = []
         self._state = _RecorderState((meter or _resident_meter()) if resident else None, recursion_apart, listener)
 
-    def add_group(self, first_line: int, last_line: int) -> int:
+    def add_group(self, first_line: int, last_line: int, label: bytes = b"") -> int:  # noqa: ARG002 - the engine's
         self._groups.append(_FunctionGroup(self._state, range(first_line, last_line + 1)))
         return len(self._groups) - 1
 

@@ -44,7 +44,9 @@ def _function(function: FunctionLines, precision: int, columns: Sequence[tuple[s
     widths = [width + max(0, precision - 1) if width == 12 else width for _, width in columns]
     heading = " ".join(f"{name:>{width}}" for (name, _), width in zip(columns, widths, strict=True))
     ran = {figures.line: figures for figures in function.lines}
-    text = [f"{function.name}  {_shown(function.file)}:{function.first_line}", "", f"{heading}  source"]
+    many = function.child_processes
+    children = f", with the calls of {many} child {'process' if many == 1 else 'processes'}" if many else ""
+    text = [f"{function.name}  {_shown(function.file)}:{function.first_line}{children}", "", f"{heading}  source"]
     text.append("-" * (len(heading) + 40))
     if not ran:
         return "\n".join([*text[:1], "  did not run"])

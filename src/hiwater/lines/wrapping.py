@@ -17,32 +17,61 @@ _ITERABLE_COROUTINE = 0x100
 
 
 def wrap(thing: Any, begin: Switch, end: Switch) -> Any:
-    """Return an object that behaves as `thing`, and calls `begin` before and `end` after each part of it that runs.
+    """Return an object that behaves as `thing`, and calls `begin` before and `end` after each part of it that runs; None if there
+    cannot be one.
 
-    A function is one part. A generator has a part between two yields, a coroutine between two awaits. In a class, the functions are
-    replaced. An object without a Python function is returned unchanged.
+    A function is one part. A generator has a part between two yields, a coroutine between two awaits. Other things are treated as by
+    `with_functions()`.
+    """
+    found = []
+
+    def replace(function: types.FunctionType) -> Any:
+        found.append(function)
+        return _wrap_function(function, begin, end)
+
+    replaced = with_functions(thing, replace)
+    return replaced if found else None
+
+
+def with_functions(thing: Any, replace: Callable[[types.FunctionType], Any]) -> Any:
+    """Return an object of the kind of `thing` whose Python functions are those that `replace` returns for them.
+
+    In a class the members are replaced, and some objects are changed in place: the program may have another name for them. An object
+    that holds its function in a way of its own, or has none, is returned unchanged.
     """
     if isinstance(thing, type):
         for name, member in list(vars(thing).items()):
-            wrapped = member if isinstance(member, type) else wrap(member, begin, end)
-            if wrapped is not member:
-                setattr(thing, name, wrapped)
+            replaced = member if isinstance(member, type) else with_functions(member, replace)
+            if replaced is not member:
+                setattr(thing, name, replaced)
         return thing
-    if isinstance(thing, staticmethod | classmethod):
-        return type(thing)(wrap(thing.__func__, begin, end))
-    if isinstance(thing, property):
-        get, put, delete = (
-            accessor and wrap(accessor, begin, end) for accessor in (thing.fget, thing.fset, thing.fdel)
-        )
-        return property(get, put, delete, thing.__doc__)
-    if isinstance(thing, functools.partial):
-        return functools.partial(wrap(thing.func, begin, end), *thing.args, **thing.keywords)
-    if isinstance(thing, types.MethodType):
-        return types.MethodType(wrap(thing.__func__, begin, end), thing.__self__)
     if isinstance(thing, types.FunctionType):
-        return _wrap_function(thing, begin, end)
-    if callable(thing) and hasattr(thing, "__wrapped__"):  # such as what lru_cache returns
-        return _wrap_plain(thing, begin, end)
+        return replace(thing)
+    if isinstance(thing, staticmethod | classmethod):
+        return type(thing)(with_functions(thing.__func__, replace))
+    if isinstance(thing, property):
+        return _property_with_functions(thing, replace)
+    if isinstance(thing, functools.partial):
+        return type(thing)(with_functions(thing.func, replace), *thing.args, **thing.keywords)
+    if isinstance(thing, types.MethodType):
+        return types.MethodType(with_functions(thing.__func__, replace), thing.__self__)
+    if isinstance(thing, functools._lru_cache_wrapper):
+        cached = functools.lru_cache(**thing.cache_parameters())(with_functions(thing.__wrapped__, replace))
+        cached.__dict__.update(thing.__dict__)
+        return cached
+    if isinstance(thing, functools.cached_property | functools.partialmethod):
+        thing.func = with_functions(thing.func, replace)
+    elif isinstance(thing, functools.singledispatchmethod):
+        thing.func = thing.dispatcher.register(object, with_functions(thing.func, replace))
+    return thing
+
+
+def _property_with_functions(thing: property, replace: Callable[[types.FunctionType], Any]) -> property:
+    """By its own methods, which keep its class and its documentation."""
+    for accessor, exchange in (("fget", "getter"), ("fset", "setter"), ("fdel", "deleter")):
+        function = getattr(thing, accessor)
+        if function is not None:
+            thing = getattr(thing, exchange)(with_functions(function, replace))
     return thing
 
 

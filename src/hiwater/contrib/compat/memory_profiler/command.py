@@ -14,6 +14,7 @@ from hiwater.contrib.compat.memory_profiler import session
 from hiwater.contrib.compat.memory_profiler.profiler import CompatLineProfiler, show_results
 from hiwater.contrib.compat.memory_profiler.timestamps import TimeStamper
 from hiwater.errors import HiwaterError
+from hiwater.lines import children
 from hiwater.recording import launcher, target
 from hiwater.sampling import backends
 
@@ -40,6 +41,7 @@ def main(words: Sequence[str]) -> int:
     else:
         profiler = CompatLineProfiler(max_mem=parsed.max_mem, backend=backend, include_children=parsed.include_children)
     session.profiler = profiler
+    children.tell_unmeasured()
     builtins.profile = profiler  # type: ignore[attr-defined]  # where memory_profiler's users look for it
     folder = os.getcwd()
     main_module = launcher.prepare(program, len(sys.argv) - 1)

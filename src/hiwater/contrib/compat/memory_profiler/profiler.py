@@ -14,6 +14,8 @@ import weakref
 from hiwater import lines, meters
 from hiwater._os.sizes import BYTES_PER_MIB
 from hiwater.contrib.compat.memory_profiler import session
+from hiwater.lines import wrapping
+from hiwater.lines.functions import codes_of
 from hiwater.sampling import backends
 from hiwater.sampling.usage import memory_usage
 
@@ -138,12 +140,12 @@ class CompatLineProfiler:
 
     def add_function(self, func: Callable[..., Any]) -> None:
         """Measure this function. Warns if it has no Python code."""
-        try:
-            code = inspect.unwrap(func).__code__
-        except AttributeError:
+        codes = codes_of(func)
+        if not codes:
             warnings.warn(f"Could not extract a code object for the object {func!r}", stacklevel=2)
             return
-        self.code_map.add(code)
+        for code in codes:
+            self.code_map.add(code)
         self.functions.append(func)
 
     def wrap_function(self, func: Callable[..., Any]) -> Callable[..., Any]:
@@ -230,8 +232,16 @@ class _Limit:
             self._is_telling = False
 
 
-def wrapped(func: Callable[..., Any], begin: Callable[[], object], end: Callable[[], object]) -> Callable[..., Any]:
-    """`func` with calls of `begin` and `end` around each part in which its code runs."""
+def wrapped(thing: Any, begin: Callable[[], object], end: Callable[[], object]) -> Any:
+    """`thing`, a function or what decorators make of one, with calls of `begin` and `end` around each call of its Python code."""
+    found = wrapping.with_functions(thing, lambda func: _wrapped_function(func, begin, end))
+    is_opaque = found is thing and callable(thing) and not isinstance(thing, type)
+    return _wrapped_function(thing, begin, end) if is_opaque else found
+
+
+def _wrapped_function(
+    func: Callable[..., Any], begin: Callable[[], object], end: Callable[[], object]
+) -> Callable[..., Any]:
     if inspect.iscoroutinefunction(func):
 
         @functools.wraps(func)
