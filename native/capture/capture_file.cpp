@@ -159,6 +159,7 @@ int CaptureFile::note_identity(int fd) noexcept {
 int CaptureFile::map_next(std::uint64_t offset, std::uint64_t bytes, std::uint64_t margin, std::byte** at) noexcept {
     if (!in_memory_) {
         const FileSizeSignalHeld held;
+        const Uncancelled whole;
         if (int error = ::posix_fallocate(fd_, static_cast<off_t>(offset), static_cast<off_t>(bytes))) return error;
     }
     *at = map_shared(in_memory_ ? -1 : fd_, in_memory_ ? 0 : offset, bytes, margin);
@@ -186,7 +187,6 @@ int CaptureFile::reopen_if_lost() noexcept {
 }
 
 int CaptureFile::add_segment() noexcept {
-    Uncancelled whole;
     std::uint64_t bytes = kSmallestSegment;
     while (bytes < kLargestSegment && bytes * 8 < file_bytes_) bytes *= 2;
     if (int error = reopen_if_lost()) return error;
@@ -252,7 +252,6 @@ void CaptureFile::write_zeros(std::uintptr_t start, std::uintptr_t end) const no
     if (end < start + sizeof zeros || start < at || end > at + last.bytes || !owns_descriptor()) return;
     const ErrnoKept kept;
     const FileSizeSignalHeld held;
-    Uncancelled whole;
     const std::uint64_t offset = file_bytes_ - last.bytes;
     for (; end - start >= sizeof zeros; start += sizeof zeros)
         if (raw::pwrite(fd_, zeros, sizeof zeros, static_cast<off_t>(offset + (start - at))) < 0) break;  // it is for speed alone

@@ -17,7 +17,6 @@
 
 #include "base/errno_kept.h"
 #include "base/raw_calls.h"
-#include "base/uncancelled.h"
 #include "session/children.h"
 #include "session/recorder.h"
 
@@ -70,7 +69,6 @@ Program program_at(Text path) noexcept {
     const ErrnoKept kept;
     if (const Program known = program_named(base_name(path)); known != Program::other)
         return ::access(path, X_OK) == 0 ? known : Program::other;
-    Uncancelled whole;
     const int file = raw::open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (file < 0) return Program::other;
     const Program found = program_of_script(file);

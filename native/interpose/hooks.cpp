@@ -13,6 +13,7 @@
 #include "interpose/kept_pointers.h"
 #include "interpose/libraries.h"
 #include "interpose/process_hooks.h"
+#include "interpose/python_hooks.h"
 #include "interpose/slots.h"
 
 namespace hiwater::interpose {
@@ -128,6 +129,7 @@ std::vector<Hook> make_hooks() {
     add_exec_hooks(&hooks);
     add_jump_hooks(&hooks);
     add_signal_hooks(&hooks);
+    add_python_hooks(&hooks);
     return hooks;
 }
 

@@ -8,6 +8,7 @@
 
 #include "heap/fast_path.h"
 #include "interpose/allocators.h"
+#include "interpose/slots.h"
 
 namespace hiwater::interpose {
 
@@ -24,6 +25,7 @@ struct Domain {
     PyMemAllocatorDomain name;
     PyMemAllocatorEx below, ours;
     bool installed;
+    CodeRange tool;  // the code of the library whose functions lie below ours, if it is not the interpreter
 };
 // Hooks that sample few blocks do not see frees (see allocate_sample), so they are of no use to another recording. Where they must stay, as another
 // tool's lie over them, one of every block puts its own on top of those.
@@ -32,8 +34,8 @@ struct Hooked {
     static constexpr Domain &all = kAll, &few = kFew;
     static constinit inline Domain* used = nullptr;
 };
-constinit Domain g_all_objects{PYMEM_DOMAIN_OBJ, {}, {}, false}, g_few_objects{PYMEM_DOMAIN_OBJ, {}, {}, false};
-constinit Domain g_all_memory{PYMEM_DOMAIN_MEM, {}, {}, false}, g_few_memory{PYMEM_DOMAIN_MEM, {}, {}, false};
+constinit Domain g_all_objects{PYMEM_DOMAIN_OBJ, {}, {}, false, {}}, g_few_objects{PYMEM_DOMAIN_OBJ, {}, {}, false, {}};
+constinit Domain g_all_memory{PYMEM_DOMAIN_MEM, {}, {}, false, {}}, g_few_memory{PYMEM_DOMAIN_MEM, {}, {}, false, {}};
 using Objects = Hooked<g_all_objects, g_few_objects>;
 using Memory = Hooked<g_all_memory, g_few_memory>;
 
@@ -274,6 +276,8 @@ void install(PyMemAllocatorEx ours) {
     ours.ctx = kDomain.below.ctx;
     if (ours.free == nullptr) ours.free = kDomain.below.free;
     kDomain.ours = ours;
+    const auto next = reinterpret_cast<const void*>(kDomain.below.malloc);
+    kDomain.tool = in_interpreter(next) ? CodeRange{} : code_around(next);
     PyMem_SetAllocator(kDomain.name, &ours);
     kDomain.installed = true;
 }
@@ -317,6 +321,32 @@ bool remove() noexcept {
     uses_few ? remove<all>() : remove<few>();
     Hooks::used = nullptr;
     return saw_all;
+}
+
+// --- tools below us --------------------------------------------------------------------------------------------------------------------
+
+// A tool whose functions were in the table before ours may look whether they still are, and put them there again if not, on top of those that it
+// finds (Scalene does). Ours would then lie above its and below them. So to that library, the table is what lies below ours.
+PyMemAllocatorEx* table_for(const void* caller, PyMemAllocatorDomain name) noexcept;
+
+void hook_PyMem_GetAllocator(PyMemAllocatorDomain name, PyMemAllocatorEx* out) {
+    const PyMemAllocatorEx* const below = table_for(__builtin_return_address(0), name);
+    below != nullptr ? void(*out = *below) : real<hook_PyMem_GetAllocator>(name, out);
+}
+
+void hook_PyMem_SetAllocator(PyMemAllocatorDomain name, PyMemAllocatorEx* in) {
+    PyMemAllocatorEx* const below = table_for(__builtin_return_address(0), name);
+    below != nullptr ? void(*below = *in) : real<hook_PyMem_SetAllocator>(name, in);
+}
+
+PyMemAllocatorEx* table_for(const void* caller, PyMemAllocatorDomain name) noexcept {
+    for (Domain* const domain : {Objects::used, Memory::used}) {
+        if (domain == nullptr || domain->name != name || !domain->installed || !domain->tool.contains(caller)) continue;
+        PyMemAllocatorEx now;
+        real<hook_PyMem_GetAllocator>(name, &now);
+        return now.malloc == domain->ours.malloc ? &domain->below : nullptr;
+    }
+    return nullptr;
 }
 
 // --- arenas ------------------------------------------------------------------------------------------------------------------------
@@ -381,6 +411,11 @@ void remove_code_watch() noexcept {
 }
 
 }  // namespace
+
+void add_python_hooks(std::vector<Hook>* hooks) {
+    hooks->push_back(hook_of<hook_PyMem_GetAllocator>("PyMem_GetAllocator", Hook::Of::process));
+    hooks->push_back(hook_of<hook_PyMem_SetAllocator>("PyMem_SetAllocator", Hook::Of::process));
+}
 
 void install_python_hooks() {
     const bool is_own = is_own_allocator();  // once ours are in, it is no more

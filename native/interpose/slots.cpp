@@ -259,29 +259,36 @@ void* defined_in_a_library(const char* name) noexcept {
     return found;
 }
 
-std::uintptr_t g_interpreter_start = 0, g_interpreter_end = 0;
+CodeRange g_interpreter;
 
 // Looked up once: hooks may be called while another thread holds the loader's locks.
 void find_interpreter() noexcept {
-    if (g_interpreter_end != 0) return;
-    const auto python = reinterpret_cast<std::uintptr_t>(::dlsym(RTLD_DEFAULT, "PyObject_Malloc"));
+    if (g_interpreter.end == 0) g_interpreter = code_around(::dlsym(RTLD_DEFAULT, "PyObject_Malloc"));
+}
+
+}  // namespace
+
+CodeRange code_around(const void* address) noexcept {
+    struct Search {
+        const void* wanted;
+        CodeRange found;
+    } search{address, {}};
     ::dl_iterate_phdr(
-        [](dl_phdr_info* module, std::size_t, void* within) {
+        [](dl_phdr_info* module, std::size_t, void* of) {
+            Search& asked = *static_cast<Search*>(of);
             for (std::size_t i = 0; i < module->dlpi_phnum; ++i) {
                 const ElfW(Phdr) & p = module->dlpi_phdr[i];
-                const std::uintptr_t start = module->dlpi_addr + p.p_vaddr, end = start + p.p_memsz;
-                const std::uintptr_t address = *static_cast<std::uintptr_t*>(within);
-                if (p.p_type != PT_LOAD || address < start || address >= end) continue;
-                g_interpreter_start = start;
-                g_interpreter_end = end;
+                const std::uintptr_t start = module->dlpi_addr + p.p_vaddr;
+                const CodeRange range{start, start + p.p_memsz};
+                if (p.p_type != PT_LOAD || !range.contains(asked.wanted)) continue;
+                asked.found = range;
                 return 1;
             }
             return 0;
         },
-        const_cast<std::uintptr_t*>(&python));
+        &search);
+    return search.found;
 }
-
-}  // namespace
 
 bool is_linker(const dl_phdr_info* info) noexcept {
     const char* name = info->dlpi_name == nullptr ? "" : info->dlpi_name;
@@ -304,6 +311,10 @@ void find_real_functions(Hook* hooks, std::size_t count) noexcept {
         *hooks[i].real = is_heap ? ::dlsym(c_library, hooks[i].name) : found;
         hooks[i].is_global = *hooks[i].real == found;
     }
+    // The C library has one function for some two names (mmap, mmap64), and tools compare where they lead.
+    for (std::size_t i = 0; i < count; ++i)
+        for (std::size_t other = 0; other < i && *hooks[i].real != nullptr; ++other)
+            if (*hooks[other].real == *hooks[i].real) hooks[i].ours = hooks[other].ours;
     if (c_library != nullptr) ::dlclose(c_library);
     find_interpreter();
 }
@@ -317,9 +328,6 @@ std::string install(const Hook* hooks, std::size_t count) {
 
 void restore(const Hook* hooks, std::size_t count) { change_all(hooks, count, false); }
 
-bool in_interpreter(const void* address) noexcept {
-    const auto at = reinterpret_cast<std::uintptr_t>(address);
-    return at >= g_interpreter_start && at < g_interpreter_end;
-}
+bool in_interpreter(const void* address) noexcept { return g_interpreter.contains(address); }
 
 }  // namespace hiwater::interpose

@@ -11,6 +11,7 @@
 #include <link.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 
 namespace hiwater::interpose {
@@ -54,6 +55,17 @@ std::string install(const Hook* hooks, std::size_t count);
 
 // Puts every slot and symbol back, in every module loaded by now.
 void restore(const Hook* hooks, std::size_t count);
+
+struct CodeRange {
+    std::uintptr_t start = 0, end = 0;
+    bool contains(const void* address) const noexcept {
+        const auto at = reinterpret_cast<std::uintptr_t>(address);
+        return at >= start && at < end;
+    }
+};
+
+// The piece of a loaded module that an address lies in; empty if it lies in none. Calls the loader.
+CodeRange code_around(const void* address) noexcept;
 
 // Whether an address lies in the code of the Python interpreter (executable or libpython), once find_real_functions() has been called.
 // Calls nothing.

@@ -18,7 +18,6 @@
 #include "base/pages.h"
 #include "base/process.h"
 #include "base/raw_calls.h"
-#include "base/uncancelled.h"
 
 namespace hiwater {
 
@@ -122,7 +121,6 @@ void Children::append(int index, char* row, int length) noexcept {
 
 void Children::note_started(pid_t child, pid_t parent, const char* program, char* const* arguments) const noexcept {
     const ErrnoKept kept;
-    Uncancelled whole;
     const int index = open_index();
     if (index < 0) return note_refused(errno);
     char row[kRowBytes], name[300];
@@ -140,7 +138,6 @@ void Children::note_refused(int error) const noexcept {
 
 void Children::note_killed(pid_t child, int signal) const noexcept {
     const ErrnoKept kept;
-    Uncancelled whole;
     const int index = open_index();
     if (index < 0) return;
     char row[kRowBytes];
@@ -174,7 +171,6 @@ void Children::note_exit_code(int code) noexcept {
     if (awaiting_pid_ != ::getpid()) return;
     awaiting_pid_ = 0;
     awaiting_.header.exit_code = code;
-    Uncancelled whole;
     const int file = raw::open(awaiting_path_.text, O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY);
     if (file >= 0) {
         const std::int32_t value = code;
@@ -189,7 +185,6 @@ void Children::note_exit_code(int code) noexcept {
 
 void Children::append_ended(const Ended& ended, const char* path) const noexcept {
     const ErrnoKept kept;
-    Uncancelled whole;
     const int index = open_index();
     if (index < 0) return;
     const capture::Header& h = ended.header;

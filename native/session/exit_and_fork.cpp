@@ -7,7 +7,6 @@
 #include <new>
 
 #include "base/raw_calls.h"
-#include "base/uncancelled.h"
 #include "base/process.h"
 #include "session/children.h"
 #include "session/fatal_signals.h"
@@ -39,7 +38,6 @@ bool Recorder::note_exit(const Exit& exit) noexcept {
         return true;
     }
     BusyGuard busy;
-    Uncancelled whole;
     Hold hold(lock_);
     if (!may_note()) return false;
     process::Resident resident;

@@ -52,7 +52,7 @@ def _command(name: str) -> list[str | Path]:
         return [*FORTRAN, EXTENSIONS / "arrays.f90", "-J", libraries()]
     if name in ("objects", "farewell", "doors"):
         return [*CXX, EXTENSIONS / f"{name}.cpp"]
-    if name in ("forgetful", "lines", "moving_states", "stepped"):
+    if name in ("forgetful", "lines", "moving_states", "returning", "stepped"):
         return [*C, EXTENSIONS / f"{name}.c", "-I", sysconfig.get_path("include")]
     if name in SONAMES:
         return [*C, EXTENSIONS / f"{name}.c", f"-Wl,-soname,{SONAMES[name]}"]

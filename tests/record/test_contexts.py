@@ -193,7 +193,7 @@ def test_a_handler_forks_amid_the_control_of_the_meters_thread() -> None:
         "import ctypes, sys, hiwater._core as core\n"
         "library, preloaded = ctypes.CDLL(sys.argv[1]), ctypes.CDLL(None)\n"
         "assert library.fork_in_handlers() == 0\n"
-        "preloaded.interrupt_next(b'open')\n"
+        "preloaded.interrupt_next(b'sysconf')\n"
         "core.resident_watch_start(1_000_000_000)\n"
         "assert library.forks_until_now() == 1, library.forks_until_now()\n"
         "core.resident_watch_stop()\n"
