@@ -233,7 +233,9 @@ def lines_on_line(frame: FrameType, code: CodeType, line: int) -> None:
 
 def lines_on_resume(frame: FrameType, code: CodeType, line: int) -> None: ...
 def lines_on_exit(frame: FrameType, code: CodeType, suspends: bool) -> None: ...
-def lines_functions_in(contents: bytes) -> list[tuple[bytes, int, int, int, int, list[tuple[int, int, int, int, int, int, int, int, int]]]]:
+def lines_functions_in(
+    contents: bytes,
+) -> list[tuple[bytes, int, int, int, int, list[tuple[int, int, int, int, int, int, int, int, int]]]]:
     """What the file of `LineRecorder.keep_in()` has: label, first and last line, calls, resident bytes at the first of them, and the lines, of each function."""
 
 def lines_self_check() -> None:

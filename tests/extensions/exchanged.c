@@ -7,28 +7,30 @@
 #include <string.h>
 #include <sys/mman.h>
 
-static const char* const names[] = {"mmap",  "mmap64", "munmap", "mremap", "mprotect", "madvise", "mincore", "open",  "open64",   "openat",
-                                    "close", "read",   "write",  "pread",  "pread64",  "pwrite",  "lseek",   "fstat", "ftruncate", "fcntl",
-                                    "process_vm_readv"};
+static const char* const names[] = {"mmap",    "mmap64", "munmap", "mremap", "mprotect",  "madvise", "mincore",
+                                    "open",    "open64", "openat", "close",  "read",      "write",   "pread",
+                                    "pread64", "pwrite", "lseek",  "fstat",  "ftruncate", "fcntl",   "process_vm_readv"};
 enum { kNames = sizeof names / sizeof names[0] };
 static void* real[kNames];
 static long calls[kNames];
 
 typedef long (*Call)(long, long, long, long, long, long);
-#define COUNTED(N) \
+#define COUNTED(N)                                                            \
     static long counted_##N(long a, long b, long c, long d, long e, long f) { \
-        __atomic_fetch_add(&calls[N], 1, __ATOMIC_RELAXED); \
-        return ((Call)real[N])(a, b, c, d, e, f); \
+        __atomic_fetch_add(&calls[N], 1, __ATOMIC_RELAXED);                   \
+        return ((Call)real[N])(a, b, c, d, e, f);                             \
     }
-COUNTED(0) COUNTED(1) COUNTED(2) COUNTED(3) COUNTED(4) COUNTED(5) COUNTED(6) COUNTED(7) COUNTED(8) COUNTED(9) COUNTED(10)
-COUNTED(11) COUNTED(12) COUNTED(13) COUNTED(14) COUNTED(15) COUNTED(16) COUNTED(17) COUNTED(18) COUNTED(19) COUNTED(20)
-static const Call counted[kNames] = {counted_0,  counted_1,  counted_2,  counted_3,  counted_4,  counted_5,  counted_6,
-                                     counted_7,  counted_8,  counted_9,  counted_10, counted_11, counted_12, counted_13,
-                                     counted_14, counted_15, counted_16, counted_17, counted_18, counted_19, counted_20};
+COUNTED(0)
+COUNTED(1) COUNTED(2) COUNTED(3) COUNTED(4) COUNTED(5) COUNTED(6) COUNTED(7) COUNTED(8) COUNTED(9) COUNTED(10) COUNTED(11)
+    COUNTED(12) COUNTED(13) COUNTED(14) COUNTED(15) COUNTED(16) COUNTED(17) COUNTED(18) COUNTED(19)
+        COUNTED(20) static const Call counted[kNames] = {counted_0,  counted_1,  counted_2,  counted_3,  counted_4,  counted_5,
+                                                         counted_6,  counted_7,  counted_8,  counted_9,  counted_10, counted_11,
+                                                         counted_12, counted_13, counted_14, counted_15, counted_16, counted_17,
+                                                         counted_18, counted_19, counted_20};
 
 static int exchanged = 0;
 
-static void exchange(uintptr_t base, const ElfW(Rela)* row, size_t bytes, const ElfW(Sym)* symbols, const char* strings) {
+static void exchange(uintptr_t base, const ElfW(Rela) * row, size_t bytes, const ElfW(Sym) * symbols, const char* strings) {
     for (size_t i = 0; i < bytes / sizeof *row; ++i) {
         const char* name = strings + symbols[ELF64_R_SYM(row[i].r_info)].st_name;
         for (int n = 0; n < kNames; ++n) {
@@ -48,10 +50,11 @@ static int look(struct dl_phdr_info* module, size_t size, void* wanted) {
     if (strstr(module->dlpi_name, (const char*)wanted) == NULL) return 0;
     const ElfW(Dyn)* dynamic = NULL;
     for (int i = 0; i < module->dlpi_phnum; ++i)
-        if (module->dlpi_phdr[i].p_type == PT_DYNAMIC) dynamic = (const ElfW(Dyn)*)(module->dlpi_addr + module->dlpi_phdr[i].p_vaddr);
+        if (module->dlpi_phdr[i].p_type == PT_DYNAMIC)
+            dynamic = (const ElfW(Dyn)*)(module->dlpi_addr + module->dlpi_phdr[i].p_vaddr);
     const ElfW(Sym)* symbols = NULL;
     const char* strings = NULL;
-    const ElfW(Rela) *rows = NULL, *jumps = NULL;
+    const ElfW(Rela)* rows = NULL, *jumps = NULL;
     size_t row_bytes = 0, jump_bytes = 0;
     for (; dynamic->d_tag != DT_NULL; ++dynamic) {
         if (dynamic->d_tag == DT_SYMTAB) symbols = (const ElfW(Sym)*)dynamic->d_un.d_ptr;

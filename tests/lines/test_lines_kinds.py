@@ -110,7 +110,9 @@ def test_the_program_prints_the_same_and_all_are_measured(tmp_path: Path) -> Non
     (tmp_path / "program.py").write_text(f"__name__ = 'program'\n{PROGRAM}")
     done = run_hiwater("lines", "--format", "json", "-o", "lines.json", "program.py", folder=tmp_path)
     assert done.stdout == plain()
-    found = [line["line"] for f in json.loads((tmp_path / "lines.json").read_text())["functions"] for line in f["lines"]]
+    found = [
+        line["line"] for f in json.loads((tmp_path / "lines.json").read_text())["functions"] for line in f["lines"]
+    ]
     source = (tmp_path / "program.py").read_text().splitlines()
     ran = "\n".join(source[number - 1] for number in found)
     assert [size for size in SIZES if f"{size:_}" not in ran] == []
@@ -119,7 +121,9 @@ def test_the_program_prints_the_same_and_all_are_measured(tmp_path: Path) -> Non
 def test_the_memory_profilers_decorator_keeps_them_too(capsys: pytest.CaptureFixture[str]) -> None:
     silent = io.StringIO()
 
-    def profile(thing: Any) -> Any:  # what it makes of an object that hides its function is a function, as with memory_profiler
+    def profile(
+        thing: Any,
+    ) -> Any:  # what it makes of an object that hides its function is a function, as with memory_profiler
         return thing if type(thing).__name__ == "Held" else memory_profile(thing, stream=silent)
 
     assert _output(profile) == plain()

@@ -77,8 +77,12 @@ for ending in (lambda: os._exit(3), lambda: os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_another_program_knows_profile_and_only_what_it_ran_is_added(tmp_path: Path) -> None:
-    (tmp_path / "other.py").write_text("@profile\ndef there(): return bytearray(1000)\n@profile\ndef idle(): pass\nthere(); there()\n")
-    text = "import subprocess, sys\n@profile\ndef here(): pass\nsubprocess.run([sys.executable, 'other.py'], check=True)"
+    (tmp_path / "other.py").write_text(
+        "@profile\ndef there(): return bytearray(1000)\n@profile\ndef idle(): pass\nthere(); there()\n"
+    )
+    text = (
+        "import subprocess, sys\n@profile\ndef here(): pass\nsubprocess.run([sys.executable, 'other.py'], check=True)"
+    )
     found = functions(tmp_path, text)
     assert {name: (f["calls"], f["child_processes"]) for name, f in found.items()} == {"here": (0, 0), "there": (2, 1)}
 

@@ -44,7 +44,9 @@ core.snapshot({str(tmp_path / "snapshot.hiw")!r})
 core.stop(0)
 print(tool.calls_so_far())
 """
-    done = subprocess.run([sys.executable, "-c", code], env=child_environment(), capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=child_environment(), capture_output=True, text=True, check=True
+    )
     assert done.stdout.split() == ["0", "0"]
 
 
@@ -82,7 +84,9 @@ print(len(threads), all(files(f"/proc/self/task/{{t}}/fd") == files("/proc/self/
 core.stop(0)
 print(sum(int(n) > 3 for n in os.listdir("/proc/self/fd")))
 """
-    done = subprocess.run([sys.executable, "-c", text], env=child_environment(), capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", text], env=child_environment(), capture_output=True, text=True, check=True
+    )
     assert done.stdout.split() == ["1", "True", "0"]
 
 
@@ -113,7 +117,9 @@ def test_a_program_that_closes_every_descriptor_keeps_its_files_and_its_figures(
 
 
 @pytest.mark.skipif(importlib.util.find_spec("memray") is None, reason="memray is not installed")
-@pytest.mark.parametrize("options", ["", "native_traces=True, follow_fork=True", "native_traces=True, trace_python_allocators=True"])
+@pytest.mark.parametrize(
+    "options", ["", "native_traces=True, follow_fork=True", "native_traces=True, trace_python_allocators=True"]
+)
 def test_a_tracker_of_memray_inside(tmp_path: Path, options: str) -> None:
     text = f"""
 import os, memray
@@ -147,7 +153,9 @@ with hiwater.record({str(tmp_path / "run.hiw")!r}):
     print(tool.calls_so_far() - before)
 del kept
 """
-    done = subprocess.run([sys.executable, "-c", code], env=child_environment(), capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=child_environment(), capture_output=True, text=True, check=True
+    )
     assert done.stdout.split() == ["1", "0", "0", "True", "0"]
     capture = hiwater.open(tmp_path / "run.hiw")
     assert (capture.problems(), capture.shortcomings) == ([], [])

@@ -49,11 +49,13 @@ def main(words: Sequence[str]) -> int:
 
 def _run(arguments: lines_arguments.LinesArguments, program: target.Target, hiwater_arguments: int) -> int:
     # Imported while the search path is still ours: a program may have a module of the same name.
-    from hiwater.lines import decorator
+    from hiwater.lines import children, decorator
 
     session = decorator.session()
     session.resident = arguments.resident
     session.take_over()
+    if folder := session.folder():
+        children.tell(folder, resident=arguments.resident)
     builtins.profile = decorator.profile  # type: ignore[attr-defined]  # as kernprof and memory_profiler do
     main_module = launcher.prepare(program, hiwater_arguments)
     ending = _Ending(arguments, session)

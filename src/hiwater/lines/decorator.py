@@ -10,7 +10,7 @@ import atexit
 import os
 import sys
 
-from hiwater.lines import children, report
+from hiwater.lines import child_figures, report
 from hiwater.lines.functions import codes_of
 from hiwater.lines.profiler import LineProfiler
 
@@ -67,11 +67,8 @@ class DecoratedFunctions:
             atexit.register(self._print)
 
     def take_over(self) -> None:
-        """Print nothing at the end: the caller prints `results()`, and Python processes that the program starts add theirs."""
+        """Print nothing at the end: the caller prints `results()`."""
         self._prints_at_exit = True
-        self._make_folder()
-        if self._folder:
-            children.tell(self._folder, resident=self.resident)
 
     def join(self, folder: str, *, resident: bool) -> None:
         """Leave the figures of this process in its parent's folder."""
@@ -83,7 +80,7 @@ class DecoratedFunctions:
     def results(self) -> list[FunctionLines]:
         """Return the lines of all decorated functions, with those of child processes."""
         found = [function for profiler in self._profilers.values() for function in profiler.results()]
-        children.add_figures(found, self._folder)
+        child_figures.add_figures(found, self._folder)
         return found
 
     @property
@@ -100,9 +97,11 @@ class DecoratedFunctions:
     def _is_child(self) -> bool:
         return os.getpid() != self._owner
 
-    def _make_folder(self) -> None:
+    def folder(self) -> str:
+        """The folder for the figures of children, made at first use; "" if there can be none."""
         if not self._folder:
-            self._folder = children.make_folder()
+            self._folder = child_figures.make_folder()
+        return self._folder
 
     def _remove_folder(self) -> None:
         if self._folder and not self._is_child:
@@ -112,7 +111,7 @@ class DecoratedFunctions:
 
     def _before_fork(self) -> None:
         if self._profilers:
-            self._make_folder()
+            self.folder()
 
     def _begin_in_child(self) -> None:
         if self._folder:

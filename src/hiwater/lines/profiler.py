@@ -6,7 +6,7 @@ import threading
 import weakref
 
 from hiwater.errors import BadRequest, EngineFailed, EngineUnavailable
-from hiwater.lines import children, core, events, functions, python_events, wrapping
+from hiwater.lines import child_figures, core, events, functions, python_events, wrapping
 from hiwater.lines.figures import FunctionLines, LineFigures
 
 TYPE_CHECKING = False
@@ -147,9 +147,9 @@ class LineProfiler:
         self._state.recorder.clear()
 
     def keep_in(self, folder: str) -> None:
-        """Reset all figures to zero, and keep them in a file of this process in `folder`, for its parent to read; see `children`."""
+        """Reset all figures to zero, and keep them in a file of this process in `folder`, for its parent to read; see `child_figures`."""
         if core.counts_heap():  # else there is no recorder that could: this process's figures are not seen
-            self._state.recorder.keep_in(children.new_file(folder))
+            self._state.recorder.keep_in(child_figures.new_file(folder))
             self._core.heap_continue_in_child()
 
     def results(self) -> list[FunctionLines]:
@@ -186,7 +186,7 @@ class LineProfiler:
             return
         inside = functions.nested_codes(code)
         first_line, last_line = functions.line_range([code, *inside])
-        label = children.label(code.co_filename, code.co_qualname)
+        label = child_figures.label(code.co_filename, code.co_qualname)
         group = self._state.recorder.add_group(first_line, last_line, label)
         self._found[id(code)] = (code, group, first_line, last_line)
         self._state.watch(code, group, nested=False)

@@ -148,7 +148,7 @@ class CompatLineProfiler:
             self.code_map.add(code)
         self.functions.append(func)
 
-    def wrap_function(self, func: Callable[..., Any]) -> Callable[..., Any]:
+    def wrap_function(self, func: Callable[..., Any]) -> Any:
         """The function wrapped so that it is measured while it runs; a coroutine or generator until it ends."""
         return wrapped(func, self.enable_by_count, self.disable_by_count)
 
@@ -236,7 +236,9 @@ def wrapped(thing: Any, begin: Callable[[], object], end: Callable[[], object]) 
     """`thing`, a function or what decorators make of one, with calls of `begin` and `end` around each call of its Python code."""
     found = wrapping.with_functions(thing, lambda func: _wrapped_function(func, begin, end))
     is_opaque = found is thing and callable(thing) and not isinstance(thing, type)
-    return _wrapped_function(thing, begin, end) if is_opaque else found
+    if is_opaque:
+        return _wrapped_function(thing, begin, end)
+    return found
 
 
 def _wrapped_function(
