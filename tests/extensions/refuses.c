@@ -7,6 +7,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "refused_calls.h"
+
 static int is_refused(const char* what) {
     const char* named = getenv("REFUSING");
     return named != NULL && strcmp(named, what) == 0;
@@ -18,11 +20,12 @@ int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*
     return real(thread, attributes, work, argument);
 }
 
-int mprotect(void* address, size_t length, int protection) {
-    if (is_refused("pages") && (protection & PROT_WRITE) != 0) {
-        errno = EACCES;
-        return -1;
-    }
-    int (*real)(void*, size_t, int) = dlsym(RTLD_NEXT, "mprotect");
-    return real(address, length, protection);
+// Of one page or two, as call slots lie on. The C library's own are larger: stacks of threads.
+__attribute__((constructor)) static void refuse_pages(void) {
+    struct sock_filter rules[] = {
+        LOAD(nr),      UNLESS(SYS_mprotect, 6), LOAD(args[1]),         IF_MORE(8192, 4),
+        LOAD(args[2]), MASK(PROT_WRITE),        UNLESS(PROT_WRITE, 1), REFUSE(EACCES),
+        ALLOW,
+    };
+    if (is_refused("pages")) put_in_force(rules, sizeof rules);
 }

@@ -98,12 +98,12 @@ def test_a_full_disk_stops_a_snapshot_and_not_the_recording(disk: Path, tmp_path
     assert hiwater.open(tmp_path / "a.hiw").peak.allocated_bytes > 3_000_000
 
 
-def refusing(folder: Path) -> dict[str, str]:
-    return {"LD_PRELOAD": str(compiled.library("refuses_mapping")), "REFUSING": str(folder)}
+def refusing() -> dict[str, str]:
+    return {"LD_PRELOAD": str(compiled.library("refuses_mapping"))}
 
 
 def test_a_file_system_that_maps_nothing(disk: Path) -> None:
-    done = run(disk / "a.hiw", 20_000, "-q", environment=refusing(disk))
+    done = run(disk / "a.hiw", 20_000, "-q", environment=refusing())
 
     assert (done.returncode, done.stdout) == (5, "done 20000\n")
     assert len(done.stderr.splitlines()) == 1
@@ -122,7 +122,7 @@ def test_a_file_system_that_maps_nothing(disk: Path) -> None:
 )
 def test_what_is_kept_in_memory_is_written_however_the_program_leaves(disk: Path, leaving: str) -> None:
     code = f"held = bytearray(5_000_000)\n{leaving}"
-    done = run_hiwater("run", "-q", "-o", disk / "a.hiw", "-c", code, environment=refusing(disk))
+    done = run_hiwater("run", "-q", "-o", disk / "a.hiw", "-c", code, environment=refusing())
 
     assert done.returncode == 3
     capture = hiwater.open(disk / "a.hiw")
@@ -135,7 +135,7 @@ def test_what_is_kept_in_memory_is_written_in_between(disk: Path) -> None:
     """A program that is killed leaves the last copy, which is whole."""
     path = disk / "a.hiw"
     words = [sys.executable, "-m", "hiwater", "run", "-q", "-o", str(path), "-c", GROWING, "3000", "60"]
-    with subprocess.Popen(words, stdout=subprocess.DEVNULL, env=child_environment(refusing(disk))) as program:
+    with subprocess.Popen(words, stdout=subprocess.DEVNULL, env=child_environment(refusing())) as program:
         try:
             wait_until(
                 lambda: path.exists() and path.stat().st_size and hiwater.open(path).peak.allocated_bytes > 5_000_000
@@ -151,7 +151,7 @@ def test_what_is_kept_in_memory_is_written_in_between(disk: Path) -> None:
 def test_a_full_disk_that_maps_nothing_is_told_at_the_end(disk: Path) -> None:
     mount(disk, 1300)
 
-    done = run(disk / "a.hiw", 20_000, "-q", environment=refusing(disk))
+    done = run(disk / "a.hiw", 20_000, "-q", environment=refusing())
 
     assert (done.returncode, done.stdout) == (5, "done 20000\n")
     first, second = done.stderr.splitlines()
