@@ -20,13 +20,13 @@ typedef long (*Call)(long, long, long, long, long, long);
         __atomic_fetch_add(&calls[N], 1, __ATOMIC_RELAXED);                   \
         return ((Call)real[N])(a, b, c, d, e, f);                             \
     }
-COUNTED(0)
-COUNTED(1) COUNTED(2) COUNTED(3) COUNTED(4) COUNTED(5) COUNTED(6) COUNTED(7) COUNTED(8) COUNTED(9) COUNTED(10) COUNTED(11)
-    COUNTED(12) COUNTED(13) COUNTED(14) COUNTED(15) COUNTED(16) COUNTED(17) COUNTED(18) COUNTED(19)
-        COUNTED(20) static const Call counted[kNames] = {counted_0,  counted_1,  counted_2,  counted_3,  counted_4,  counted_5,
-                                                         counted_6,  counted_7,  counted_8,  counted_9,  counted_10, counted_11,
-                                                         counted_12, counted_13, counted_14, counted_15, counted_16, counted_17,
-                                                         counted_18, counted_19, counted_20};
+// clang-format off
+COUNTED(0) COUNTED(1) COUNTED(2) COUNTED(3) COUNTED(4) COUNTED(5) COUNTED(6) COUNTED(7) COUNTED(8) COUNTED(9) COUNTED(10)
+COUNTED(11) COUNTED(12) COUNTED(13) COUNTED(14) COUNTED(15) COUNTED(16) COUNTED(17) COUNTED(18) COUNTED(19) COUNTED(20)
+    // clang-format on
+    static const Call counted[kNames] = {counted_0,  counted_1,  counted_2,  counted_3,  counted_4,  counted_5,  counted_6,
+                                         counted_7,  counted_8,  counted_9,  counted_10, counted_11, counted_12, counted_13,
+                                         counted_14, counted_15, counted_16, counted_17, counted_18, counted_19, counted_20};
 
 static int exchanged = 0;
 
