@@ -2,9 +2,8 @@
 
     python benchmarks/pytest_plugin.py FOLDER_WITH_TESTS... [--rounds 5]
 
-Runs each suite without the plugin, with it (nothing is marked), with a limit for every test, and with --hiwater with and without sampling, in
-turn. It prints the ratios of CPU time (user and system) and of wall time to the run without, each the median of the rounds, and fails if an
-outcome of a test differs.
+Runs each suite without the plugin, with it (nothing is marked), with a limit for every test, and with --hiwater, in turn. It prints the ratios of
+CPU time (user and system) and of wall time to the run without, each the median of the rounds, and fails if an outcome of a test differs.
 """
 
 import argparse
@@ -21,7 +20,6 @@ WAYS = {
     "markers only": ["-p", "hiwater"],
     "a limit for every test": ["-p", "hiwater", "--hiwater-limit", "peak=1TiB"],
     "--hiwater": ["-p", "hiwater", "--hiwater"],
-    "--hiwater, every block": ["-p", "hiwater", "--hiwater", "--hiwater-sample", "0"],
 }
 
 

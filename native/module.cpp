@@ -121,13 +121,14 @@ void begin_counting() {
 std::string start(const std::string& path, const std::map<std::string, std::string>& facts, const std::string& internal_prefix,
                   std::uint64_t sample_bytes, std::uint64_t sample_seed, const std::string& cgroup_usage,
                   const std::vector<std::string>& cgroup_limits, const std::string& own_script, const std::string& last_words,
-                  std::uint64_t interval_ns, unsigned mode, const std::string& run_variable, const std::string& run_folder) {
+                  std::uint64_t interval_ns, unsigned mode, const std::string& run_variable, const std::string& run_folder,
+                  bool residency_snapshots) {
     const bool counting = Recorder::instance().counts_only();
     if (hiwater::recording() && !counting)
         throw EngineFault("a recording is in progress already: stop it before another is started");
     if (counting) end(-1);
     if (int error = begin({path, mode, false, facts, sample_bytes, sample_seed, cgroup_usage, cgroup_limits, internal_prefix,
-                           own_script, last_words, interval_ns, run_variable, run_folder})) {
+                           own_script, last_words, interval_ns, run_variable, run_folder, residency_snapshots})) {
         if (counting) begin_counting();
         raise_os_error(error, path);
     }
@@ -384,7 +385,8 @@ NB_MODULE(_core, m) {
     m.def("compile_source", &compile_source, "source"_a, "file"_a);
     m.def("start", &start, "path"_a, nb::kw_only(), "facts"_a, "internal_prefix"_a, "sample_bytes"_a = 0, "sample_seed"_a = 0,
           "cgroup_usage"_a = "", "cgroup_limits"_a = std::vector<std::string>(), "own_script"_a = "", "last_words"_a = "",
-          "interval_ns"_a = 0, "mode"_a = hiwater::capture::kPrivate, "run_variable"_a = "", "run_folder"_a = "");
+          "interval_ns"_a = 0, "mode"_a = hiwater::capture::kPrivate, "run_variable"_a = "", "run_folder"_a = "",
+          "residency_snapshots"_a = true);
     m.def(
         "limit_address_space",
         [](std::uint64_t bytes) {

@@ -38,6 +38,7 @@ struct StartOptions {
     // How children of the process are recorded (session/children.h). `run_variable`: the entry for their environment, to which the run's
     // folder is added; "" where they are not recorded. `run_folder`: set in a child; the first process has its own beside its capture.
     std::string run_variable, run_folder;
+    bool residency_snapshots = true;  // each takes a millisecond for 10 MiB: too long where recordings begin and end all the time
 };
 
 struct Summary {

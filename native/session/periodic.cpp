@@ -154,7 +154,7 @@ void Recorder::leave_last_words() noexcept {
 
 void Recorder::take_residency_snapshot() noexcept {
     BusyGuard busy;
-    if (!is_on() || only_counters_) return;
+    if (!is_on() || only_counters_ || !residency_snapshots_) return;
     residency::Breakdown found;
     const std::uint64_t at_ns = now_ns();
     if_there_is_room([&] {

@@ -81,6 +81,7 @@ int Recorder::start(const StartOptions& options) {
     if (int error = options.only_counters ? file_.create_in_memory() : file_.create(options.path.c_str(), options.mode))
         return error;
     only_counters_ = options.only_counters;
+    residency_snapshots_ = options.residency_snapshots;
     if (!live_.init()) {
         file_.discard();
         return ENOMEM;

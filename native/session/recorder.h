@@ -458,7 +458,7 @@ private:
     pid_t pid_ = 0;  // that records
     char boot_id_[40] = {};
     std::int64_t resident_error_bytes_ = 0;
-    bool only_counters_ = false;
+    bool only_counters_ = false, residency_snapshots_ = true;
     Heap carried_{};  // of the recordings before this one, while the heap's meters are in use
     char fail_reason_[128] = {};
     capture::EndedBy ended_by_ = capture::EndedBy::unknown;

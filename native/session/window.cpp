@@ -1,4 +1,4 @@
-// Recordings inside a recording: windows of it, whose ends are ends of slices.
+// Recordings inside a recording: windows of it, whose ends are ends of slices. The first slice of a window is an instant one: what was live as it began.
 #include <errno.h>
 
 #include "session/recorder.h"
@@ -9,7 +9,7 @@ std::uint64_t Recorder::begin_window() noexcept {
     std::uint64_t now = 0;
     if_recorded([&] {
         now = now_ns();
-        accounts_.close_slice(now);
+        accounts_.take_instant_slice(now);
     });
     return now;
 }

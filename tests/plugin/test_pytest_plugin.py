@@ -1,6 +1,7 @@
 """The pytest plugin, in pytest runs of their own: each is a process, as users have it."""
 
 import json
+import re
 import sys
 import textwrap
 from pathlib import Path
@@ -84,12 +85,18 @@ def test_limits_of_each_figure(run):
     }  # fmt: skip
     assert outcomes["test_expected"] == "xfail"
     assert "the test has 2.00 MiB allocated at the peak, above the start; its limit is 1.00 MiB" in text
-    assert "for its stacks, run it with --hiwater" in text
+    for lines in (
+        "allocated since the start, at the peak, by line of code:\n    2.00 MiB  test_it.py:5 in use\n",
+        "allocated since the start, at the end, by line of code:\n     195 KiB  test_it.py:14 in test_kept_over\n",
+        "allocated in all, by line of code:\n    4.00 MiB  test_it.py:5 in use\n",
+    ):
+        assert lines in text, text
+    assert re.search(r"number of allocations, by line of code:\n +1\d,\d{3}  test_it.py:20 in test_blocks_over\n", text)
     assert "assert 1 == 2" in text
 
 
 def test_threads_tasks_classes_and_parameters(run):
-    outcomes, _ = run(
+    outcomes, text = run(
         """
         def use(size): bytearray(size)
 
@@ -133,13 +140,15 @@ def test_threads_tasks_classes_and_parameters(run):
         def test_blocks(hiwater_memory):
             with hiwater_memory() as memory:
                 use(2 << 20)
-            assert 2 << 20 <= memory.peak_bytes < 3 << 20
+            assert 2_000_000 <= memory.peak_bytes < 3 << 20
             assert memory.peak_bytes <= memory.allocated_bytes and memory.kept_bytes < 10_000 and memory.allocations > 0
         def test_block_over(hiwater_memory):
+            KEPT.append(bytearray(3 << 20))
             with hiwater_memory(peak="1 MiB"):
                 use(2 << 20)
         """
     )
+    assert "2.00 MiB  test_it.py:4 in use" in text and "3.00 MiB" not in text
     failed = {name for name, outcome in outcomes.items() if outcome == "failed"}
     assert failed == {name for name in outcomes if "over" in name} | {"test_by_id[large]"}
     assert len(outcomes) == 14
@@ -249,37 +258,48 @@ def test_warmups_of_limit_leaks(run):
     assert outcomes == {"test_cached_by_the_warmup": "passed"}
 
 
-SAMPLED = ", estimated from a sample of the blocks below 16.0 KiB (--hiwater-sample 0: every block)"
+KEEPS_AND_DROPS = """
+    def test_keep(): KEPT.append([[i] for i in range(5_000)])
+    def test_drop(): [[i] for i in range(5_000)]
+    """
 
 
-def test_throughout_small_blocks_are_sampled_unless_every_block_is_asked_for(run, pytester):
-    code = """
-        @pytest.mark.hiwater(peak="1 MiB")
-        def test_over(): [bytearray(1_000) for _ in range(4_000)]
-        """
-    for options, sample in ((["--hiwater-sample", "0"], 0), ([], 16 << 10), (["--hiwater-sample", "4KiB"], 4 << 10)):
-        outcomes, text = run(code, "--hiwater", *options)
-        assert outcomes == {"test_over": "failed"}
-        assert ("estimated from a sample" in text) == (sample > 0)
-        whole = hiwater.open(pytester.path / "hiwater-captures" / "session.hiw")
-        assert whole.tables.header["sample_bytes"] == sample
-        peak = hiwater.open(pytester.path / "hiwater-captures" / "test_it.py-test_over.hiw").peak
-        found = sum(
-            stack.bytes for stack in peak.stacks if stack.frames and stack.frames[-1].file.endswith("test_it.py")
-        )
-        error = 5 * (sample * 4_300_000) ** 0.5
-        assert abs(found - 4_000 * 1_058) <= max(error, 70_000)
+@pytest.mark.parametrize("options", [[], ["--hiwater"]], ids=["baseline", "throughout"])
+def test_figures_are_of_every_block_and_the_same_when_run_again(run, pytester, options):
+    """Each of 5,000 lists is a block of 72 bytes and one of 8 for its item, and each number above 256 one of 28 to 32."""
+    again = [*options, "--hiwater-baseline", "memory.json"]
+    run(KEEPS_AND_DROPS, *again, "--hiwater-update")
+    entries = json.loads((pytester.path / "memory.json").read_text())["entries"]
+    for one in entries.values():
+        assert 14_700 <= one["allocations"] <= 14_900
+    outcomes, text = run(KEEPS_AND_DROPS, *again, "--hiwater-tolerance", "0.5%,1KiB")
+    assert outcomes == {"test_keep": "passed", "test_drop": "passed"}, text
+    assert "allocated bytes, exact" in text
+
+
+def test_nothing_is_judged_by_a_sample_of_the_blocks(run, pytester):
+    """Of a recording around pytest."""
+    Path("test_it.py").write_text(
+        "import pytest\n@pytest.mark.hiwater(peak='1 MiB')\ndef test_a(): pass\ndef test_b(): pass\n"
+    )
+    recorded = [sys.executable, "-m", "hiwater", "run", "-q", "-o", "outer.hiw"]
+    words = ["-m", "pytest", "-p", "hiwater", "-p", "no:monitor", "-p", "no:cacheprovider", "-q", "test_it.py"]
+    sampled = pytester.run(*recorded, "--sample", "64KiB", *words)
+    assert "is recorded with a sample of its blocks" in sampled.stdout.str()
+    sampled.assert_outcomes(passed=1, errors=1)
+    pytester.run(*recorded, *words).assert_outcomes(passed=2)
+    sampled = pytester.run(*recorded, "--sample", "64KiB", *words, "--hiwater")
+    assert "ERROR: --hiwater cannot record: this process is recorded with a sample" in sampled.stderr.str()
 
 
 @pytest.mark.parametrize("throughout", [False, True])
 def test_a_failing_limit_shows_its_lines_and_keeps_the_capture(run, throughout, pytester):
-    rerun = "" if throughout else ", rerun=True"
     outcomes, text = run(
-        f"""
+        """
         def load(size): return bytearray(size)
-        @pytest.mark.hiwater(peak="1 MiB"{rerun})
+        @pytest.mark.hiwater(peak="1 MiB")
         def test_over(): load(2 << 20)
-        @pytest.mark.hiwater(kept="1 MiB"{rerun})
+        @pytest.mark.hiwater(kept="1 MiB")
         def test_kept(): KEPT.append(load(3 << 20))
         def test_within(): load(2 << 20)
         """,
@@ -287,9 +307,8 @@ def test_a_failing_limit_shows_its_lines_and_keeps_the_capture(run, throughout, 
     )
     assert outcomes == {"test_over": "failed", "test_kept": "failed", "test_within": "passed"}
     lines = text.splitlines()
-    how = f"recorded throughout (--hiwater){SAMPLED}" if throughout else "recorded in a second run of the test"
     for when, size in (("at the peak", "2.00 MiB"), ("at the end", "3.00 MiB")):
-        at = lines.index(f"allocated {when}, by line of code; stacks were {how}:")
+        at = lines.index(f"allocated since the start, {when}, by line of code:")
         assert f"{size}  test_it.py:4 in load" in lines[at + 1]
     captures = sorted(path.name for path in (pytester.path / "hiwater-captures").iterdir())
     expected = ["session.hiw"] if throughout else []
@@ -298,6 +317,109 @@ def test_a_failing_limit_shows_its_lines_and_keeps_the_capture(run, throughout, 
     if throughout:
         run_as_whole = hiwater.open(pytester.path / "hiwater-captures" / "session.hiw")
         assert [scope.name for scope in run_as_whole.scopes] == [f"test_it.py::{name}" for name in ("test_over", "test_kept", "test_within")]  # fmt: skip
+
+
+@pytest.mark.parametrize("throughout", [False, True])
+def test_lines_are_those_of_the_test_alone(run, throughout):
+    """With its setUp and its threads, and without what an earlier test, or the same one with other parameters, keeps from the same line."""
+    outcomes, text = run(
+        """
+        def keep(size): KEPT.append(bytearray(size))
+        @pytest.mark.parametrize("size", [900_000, 3_000_000])
+        @pytest.mark.hiwater(peak="1 MiB")
+        def test_keeps(size): keep(size)
+        class TestClass(unittest.TestCase):
+            def setUp(self): self.kept = bytearray(5_000_000)
+            @pytest.mark.hiwater(peak="1 MiB")
+            def test_case(self): pass
+        @pytest.mark.hiwater(peak="1 MiB")
+        def test_thread():
+            thread = threading.Thread(target=keep, args=(7_000_000,))
+            thread.start()
+            thread.join()
+        """,
+        *(["--hiwater"] if throughout else []),
+    )
+    assert outcomes == {
+        "test_keeps[900000]": "passed",
+        "test_keeps[3000000]": "failed",
+        "test_case": "failed",
+        "test_thread": "failed",
+    }
+    rows = [
+        text.splitlines()[at + 1].split()
+        for at, line in enumerate(text.splitlines())
+        if line.endswith("by line of code:")
+    ]
+    assert rows == [
+        ["2.86", "MiB", "test_it.py:4", "in", "keep"], ["4.77", "MiB", "test_it.py:9", "in", "TestClass.setUp"], ["6.68", "MiB", "test_it.py:4", "in", "keep"],
+    ]  # fmt: skip
+
+
+def test_only_marked_tests_are_recorded_and_nothing_stays_of_those_within_their_limits(run, pytester):
+    outcomes, _ = run(
+        """
+        import os, tempfile, time
+        from hiwater import _core as engine
+        def captures(): return [name for name in os.listdir(tempfile.gettempdir()) if name == f"hiwater-pytest-{os.getpid()}.hiw"]
+        @pytest.mark.hiwater(peak="1 MiB")
+        def test_marked(): assert engine.is_recording() and captures()
+        @pytest.mark.limit_leaks("1 MB")
+        def test_marked_too(): assert engine.is_recording() and captures()
+        def test_other(): assert not engine.is_recording() and not captures()
+        def test_block(hiwater_memory): assert engine.is_recording()
+        def test_after_block(): assert not engine.is_recording()
+        @pytest.mark.hiwater(peak="1 MiB")
+        def test_forks():
+            child = os.fork()
+            if child == 0:
+                os._exit(engine.is_recording())
+            assert os.waitpid(child, 0)[1] == 0
+        @pytest.fixture
+        def fails(): raise ValueError("no")
+        @pytest.mark.hiwater(peak="1 MiB")
+        def test_error(fails): pass
+        def test_after_error(): assert not engine.is_recording() and not captures()
+        """
+    )
+    assert outcomes.pop("test_error") == "error"
+    assert set(outcomes.values()) == {"passed"} and len(outcomes) == 7
+    assert not (pytester.path / "hiwater-captures").exists()
+
+
+def test_a_limit_is_not_passed_because_its_recording_ended(run, pytester):
+    """A capture that another program cuts ends the recording, and with it the figures."""
+    outcomes, text = run(
+        """
+        import os, tempfile
+        @pytest.mark.hiwater(peak="1 MiB")
+        def test_cut():
+            os.truncate(f"{tempfile.gettempdir()}/hiwater-pytest-{os.getpid()}.hiw", 0)
+            for _ in range(100): bytearray(100_000)
+            bytearray(5 << 20)
+        @pytest.mark.hiwater(peak="1 MiB")
+        def test_next_over(): bytearray(2 << 20)
+        """
+    )
+    assert outcomes == {"test_cut": "failed", "test_next_over": "failed"}
+    assert "the memory of this test could not be measured to its end: another program truncated its capture" in text
+    assert "2.00 MiB allocated at the peak" in text
+
+
+def test_a_limit_holds_where_no_stacks_can_be_recorded(run, pytester):
+    pytester._monkeypatch.setenv("TMPDIR", "/nowhere")
+    outcomes, text = run(
+        """
+        import tempfile
+        tempfile.tempdir = "/nowhere"
+        @pytest.mark.hiwater(peak="1 MiB")
+        def test_over(): bytearray(2 << 20)
+        @pytest.mark.hiwater(peak="1 MiB")
+        def test_within(): bytearray(2 << 10)
+        """
+    )
+    assert outcomes == {"test_over": "failed", "test_within": "passed"}
+    assert "its stacks cannot be shown: '/nowhere/hiwater-pytest-" in text
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -353,8 +475,7 @@ def test_limits_for_all_tests_and_the_summary(run, pytester):
         ("limit_memory()", [], "needs one size"),
         ('limit_leaks("1 MB", warmups=-1)', [], "give a whole number of 0 or more"),
         ("skip", ["--hiwater-limit", "peak"], "is no limit of hiwater's"),
-        ('limit_leaks("1 MB")', ["--hiwater", "--hiwater-sample", "4KiB"], "a limit of leaks needs every block"),
-        ("skip", ["--hiwater-sample", "some"], "is not a unit"),
+        ("hiwater(rerun=True)", [], "has no 'rerun'"),
         ("skip", ["--hiwater-update"], "add --hiwater-baseline FILE"),
         ("skip", ["--hiwater-baseline", "test_it.py"], "is no JSON"),
     ],

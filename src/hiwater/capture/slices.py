@@ -59,6 +59,17 @@ def find_peak(tables: Tables) -> Snapshot:
     return _moment(tables, "peak", times, (peaks["peak_bytes"], peaks["peak_blocks"]), recorded)
 
 
+def find_start(tables: Tables) -> Snapshot | None:
+    """What was live when a recording inside another one began; None for any other recording, which begins with nothing."""
+    window = program.recorded_window(tables)
+    begun = (
+        []
+        if window is None
+        else [piece for piece in read_slices(tables) if piece.start_ns == piece.end_ns == window[0]]
+    )
+    return replace(of_slice(tables, begun[0]), name="start") if begun else None
+
+
 def find_end(tables: Tables) -> Snapshot:
     """What was live when the recording ended, or when it was last written to."""
     accounts, header, at_ns = tables["accounts"], tables.header, program.duration_ns(tables)

@@ -102,6 +102,7 @@ class Recorder:
         last_words: str | os.PathLike[str] | None = None,
         children: bool = False,
         snapshot_every: float = 0,
+        residency_snapshots: bool = True,
         notify: Callable[[str], None] = _warn,
     ) -> None:
         """Describe a recording; nothing happens before `start()`.
@@ -113,7 +114,8 @@ class Recorder:
         in a folder beside this one, `run.hiw.d` for `run.hiw`. When the process comes near to what limits
         its memory, `last_words` gets a line that says so
         and names the line of code with most; by default, this is the file in HIWATER_LAST_WORDS or Kubernetes' termination log, and "" is
-        none. Each `snapshot_every` seconds, what is live becomes a snapshot, for `hiwater leaks`; 0 takes them at markers and phases only. `notify` is called with what the user must know at the start. Raises CaptureUnwritable for
+        none. Each `snapshot_every` seconds, what is live becomes a snapshot, for `hiwater leaks`; 0 takes them at markers and phases only. Without
+        `residency_snapshots`, the capture does not tell where resident pages were, and the recording ends faster. `notify` is called with what the user must know at the start. Raises CaptureUnwritable for
         an unknown `%`, BadSize for an invalid size.
         """
         # Made absolute now, because the program may change its folder before the stop.
@@ -134,6 +136,7 @@ class Recorder:
         self._mode = mode
         self._last_words = choose(os.fspath(last_words) if last_words is not None else None)
         self._interval_ns = round(snapshot_every * 1e9)
+        self._residency_snapshots = residency_snapshots
         self._notify = notify
         self._accelerators: Accelerators | None = None
         self._run_id = os.urandom(8).hex() if children else ""
@@ -251,6 +254,7 @@ class Recorder:
                     mode=self._mode,
                     run_variable=self._run_variable() if self._run_id else "",
                     run_folder=self._run_folder,
+                    residency_snapshots=self._residency_snapshots,
                 )
         except OSError as error:
             self._forget()

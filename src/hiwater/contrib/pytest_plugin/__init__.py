@@ -9,12 +9,12 @@ import pytest
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from hiwater.contrib.pytest_plugin.measuring import Region
 
 _MARKER = (
-    "hiwater(peak=None, allocated=None, kept=None, resident=None, device=None, blocks=None, this_thread=False, rerun=False, warmups=0): "
+    "hiwater(peak=None, allocated=None, kept=None, resident=None, device=None, blocks=None, this_thread=False, warmups=0): "
     "limit the memory of the test; a limit is a size, a dict from the id of the parameters to a size, or a function of their dict"
 )
 _ALIASES = (
@@ -29,12 +29,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--hiwater",
         action="store_true",
-        help="measure every test, and record stacks throughout; show the heaviest tests",
+        help="measure every test, keep the recording of them all, and show the heaviest tests",
     )
-    group.addoption(
-        "--hiwater-sample", metavar="SIZE",
-        help="with --hiwater, sample blocks below SIZE; 0 records each block (default: 16KiB, or 0 if a test has a limit of leaks)",
-    )  # fmt: skip
     group.addoption(
         "--hiwater-limit", action="append", default=[], metavar="FIGURE=SIZE",
         help="limit for every test that has none of its own: peak, allocated, kept, resident, device or blocks; may be repeated",
@@ -54,9 +50,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "hiwater_limits", "limits for every test that has none of its own, a line each: peak = 200 MiB", "linelist"
     )
     parser.addini("hiwater_baseline", "the baseline that every test is compared with", default="")
-    parser.addini(
-        "hiwater_rerun", "run tests that exceed a limit a second time, to record their stacks", "bool", default=False
-    )
 
 
 @pytest.hookimpl(trylast=True)
@@ -74,7 +67,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture
-def hiwater_memory() -> Iterator[type[Region]]:
+def hiwater_memory(request: pytest.FixtureRequest) -> Iterator[Callable[..., Region]]:
     """Measures blocks of a test.
 
         with hiwater_memory(peak="10 MB") as memory:
@@ -83,7 +76,10 @@ def hiwater_memory() -> Iterator[type[Region]]:
 
     The limits are those of the marker. The test fails at the end of a block that exceeds one of them.
     """
+    from functools import partial
+
     from hiwater.contrib.pytest_plugin.measuring import Region
 
-    with Region.counting():
-        yield Region
+    session = request.config.pluginmanager.getplugin("hiwater-session")
+    with session.recording_for(request.node) as evidence:
+        yield partial(Region, evidence, request.node)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hiwater._os.sizes import parse_size
+from hiwater._os.sizes import format_size, parse_size
 from hiwater.errors import BadSize
 
 FIGURES = {
@@ -21,7 +21,7 @@ FIGURES = {
     "blocks": "allocations in all",
 }
 """What a limit may be of, and what each measures."""
-_OTHERS = ("this_thread", "rerun", "warmups")
+_OTHERS = ("this_thread", "warmups")
 Filter = Callable[[Any], bool]
 
 
@@ -33,7 +33,6 @@ class Wanted:
     peak_is_below: bool = False
     """Whether the peak must be below its limit, as `limit_memory` asks."""
     this_thread: bool = False
-    rerun: bool = False
     warmups: int = 0
     leaks: int | None = None
     """Each stack must leave less than so many bytes allocated; None for no such limit."""
@@ -57,7 +56,7 @@ def of_lines(lines: Iterable[str]) -> dict[str, int]:
 def of_test(item: pytest.Item, default: Wanted, *, has_aliases: bool) -> Wanted | None:
     """What the markers of a test ask for; None if it has none. Raises UsageError."""
     markers = [marker for marker in item.iter_markers() if marker.name in ("hiwater", "limit_memory", "limit_leaks")]
-    wanted = Wanted(dict(default.limits), rerun=default.rerun)
+    wanted = Wanted(dict(default.limits))
     found = False
     for marker in reversed(markers):  # the closest one last: it prevails
         where = f"@pytest.mark.{marker.name} of {item.nodeid}"  # retired word: pytest.mark, as it is written
@@ -76,7 +75,6 @@ def _read_marker(wanted: Wanted, marker: Any, item: pytest.Item, where: str) -> 
         what = f"has no {unknown[0]!r}" if unknown else "takes no positional arguments"
         raise pytest.UsageError(f"{where} {what}; it has {', '.join((*FIGURES, *_OTHERS))}")
     wanted.this_thread = bool(marker.kwargs.get("this_thread", wanted.this_thread))
-    wanted.rerun = bool(marker.kwargs.get("rerun", wanted.rerun))
     wanted.warmups = _warmups(marker.kwargs.get("warmups", wanted.warmups), where)
     for name in FIGURES:
         if name not in marker.kwargs:
@@ -133,3 +131,8 @@ def read_size(size: Any, where: str) -> int:
         return parse_size(str(size))
     except BadSize as error:
         raise pytest.UsageError(f"{where}: {error}") from None
+
+
+def shown(figure: str, value: int) -> str:
+    """A figure as text."""
+    return f"{value:,}" if figure == "blocks" else format_size(value)

@@ -1,19 +1,20 @@
-"""Measures tests and blocks of tests with scopes: counters, without stacks."""
+"""Measures tests and blocks of tests with scopes."""
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, Self
 
 import pytest
 
-from hiwater._os.sizes import format_size
-from hiwater.contrib.pytest_plugin.limits import FIGURES, Wanted, of_lines
-from hiwater.errors import HiwaterError
+from hiwater.contrib.pytest_plugin.limits import FIGURES, Wanted, of_lines, shown
 from hiwater.meters.heap import COUNTING
 from hiwater.scopes.manager import SCOPE_MANAGER, Scope
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from hiwater.contrib.pytest_plugin.evidence import Evidence
+    from hiwater.recording.window import Window
 
 Figures = dict[str, int]
 """By the names of `limits.FIGURES`: bytes, and a count for `blocks`."""
@@ -58,52 +59,42 @@ class Measurement:
         return COUNTING.now()[2 if self._wanted.this_thread else 0]
 
 
-def excesses(figures: Figures, wanted: Wanted) -> list[str]:
-    """A sentence for each limit that is exceeded."""
+def excesses(figures: Figures, wanted: Wanted) -> dict[str, str]:
+    """A sentence for each limit that is exceeded, by the figure."""
     whose = "this thread" if wanted.this_thread else "the test"
-    found = []
+    found = {}
     for name, limit in wanted.limits.items():
         is_below = name == "peak" and wanted.peak_is_below
         if figures.get(name, 0) >= limit + (not is_below):
             must = "it must stay below" if is_below else "its limit is"
-            found.append(f"{whose} has {shown(name, figures[name])} {FIGURES[name]}; {must} {shown(name, limit)}")
+            found[name] = f"{whose} has {shown(name, figures[name])} {FIGURES[name]}; {must} {shown(name, limit)}"
     return found
-
-
-def shown(name: str, value: int) -> str:
-    """A figure as text."""
-    return f"{value:,}" if name == "blocks" else format_size(value)
 
 
 class Region:
     """A block of a test that is measured: a context manager. Its figures are attributes from its end on."""
 
-    def __init__(self, *, this_thread: bool = False, **limits: Any) -> None:
+    def __init__(self, evidence: Evidence, item: pytest.Item, *, this_thread: bool = False, **limits: Any) -> None:
         """`limits` are sizes by the names of the marker. Raises UsageError for others."""
+        self._evidence = evidence
+        self._item = item
         self._wanted = Wanted(of_lines(f"{name}={size}" for name, size in limits.items()), this_thread=this_thread)
         self._measurement = Measurement(self._wanted, "")
+        self._window: Window | None = None
         self._figures: Figures = {}
 
-    @staticmethod
-    @contextmanager
-    def counting() -> Iterator[None]:
-        """Keep counting on, so that each block need not begin it."""
-        COUNTING.open()
-        try:
-            yield
-        finally:
-            COUNTING.close(lingers=False)
-
     def __enter__(self) -> Self:
+        self._window = self._evidence.begin_block(self._item)
         self._measurement.begin()
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         __tracebackhide__ = True
         self._figures = self._measurement.end()
-        found = excesses(self._figures, self._wanted) if error is None else []
+        found = excesses(self._figures, self._wanted) if error is None else {}
         if found:
-            pytest.fail("\n".join(found), pytrace=True)
+            lines = self._evidence.of_window(self._window, "end" if "kept" in found else "peak")
+            pytest.fail("\n".join([*found.values(), *lines]), pytrace=True)
 
     @property
     def peak_bytes(self) -> int:
@@ -124,30 +115,3 @@ class Region:
     def allocations(self) -> int:
         """The number of allocations."""
         return self._figures["blocks"]
-
-
-class Counting:
-    """Keeps counting on from one measured test to the next, and ends it before a test that is not measured."""
-
-    def __init__(self) -> None:
-        self._is_on = False
-
-    def begin(self) -> None:
-        """Fails the test if its memory cannot be measured here: a limit that nothing checks must not pass."""
-        if self._is_on:
-            return
-        try:
-            COUNTING.open()
-        except HiwaterError as error:
-            pytest.fail(f"the memory of this test cannot be measured: {error}", pytrace=False)
-        self._is_on = True
-
-    def end(self) -> None:
-        """Do nothing if it is off."""
-        if self._is_on:
-            self._is_on = False
-            COUNTING.close(lingers=False)
-
-    def totals(self) -> tuple[int, int]:
-        """Bytes allocated so far, and live bytes: of use as differences."""
-        return COUNTING.totals()[0], COUNTING.now()[0]

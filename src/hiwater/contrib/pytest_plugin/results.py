@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hiwater.analysis import baseline
-from hiwater.contrib.pytest_plugin.measuring import shown
+from hiwater.contrib.pytest_plugin.limits import shown
 from hiwater.errors import HiwaterError
 
 _NAMES = {"peak_bytes": "peak", "allocated_bytes": "allocated", "allocations": "blocks", "kept_bytes": "kept", "resident_bytes": "resident", "device_bytes": "device"}  # fmt: skip
@@ -31,18 +31,17 @@ class Results:
         except HiwaterError as error:
             raise pytest.UsageError(str(error).replace("--update", "--hiwater-update")) from None
 
-    def excesses(self, name: str, figures: Mapping[str, int]) -> list[str]:
+    def excesses(self, name: str, figures: Mapping[str, int]) -> dict[str, str]:
         """A sentence for each figure of a test that exceeds its baseline; none for a test that is not in it, or while it is updated."""
         before = self._baseline.entries.get(name)
         if before is None or self._updates:
-            return []
-        compared = baseline.compare({name: before}, {name: _entry(figures)}, self._tolerance)
-        return [
-            f"the test has {shown(_NAMES[one.figure], one.now or 0)} {baseline.FIGURES[one.figure].replace('run', 'test')}; "
-            f"the baseline has {shown(_NAMES[one.figure], one.before or 0)} and allows {shown(_NAMES[one.figure], one.allowed or 0)}"
-            for one in compared
+            return {}
+        worse = [
+            one
+            for one in baseline.compare({name: before}, {name: _entry(figures)}, self._tolerance)
             if one.verdict == "worse"
         ]
+        return {_NAMES[one.figure]: _sentence(one, _NAMES[one.figure]) for one in worse}
 
     def add(self, name: str, figures: dict[str, Any]) -> None:
         """Note the figures of a test."""
@@ -86,6 +85,12 @@ class Results:
                 f"{len(new)} tests are not in the baseline and were compared with nothing; add them with --hiwater-update"
             )
         return lines
+
+
+def _sentence(one: baseline.Compared, name: str) -> str:
+    now, before, allowed = (shown(name, value or 0) for value in (one.now, one.before, one.allowed))
+    what = baseline.FIGURES[one.figure].replace("run", "test")
+    return f"the test has {now} {what}; the baseline has {before} and allows {allowed}"
 
 
 def _entry(figures: Mapping[str, int]) -> baseline.Entry:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,8 @@ from hiwater.contrib.pytest_plugin.limits import Wanted
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from hiwater.contrib.pytest_plugin.evidence import Evidence
-    from hiwater.contrib.pytest_plugin.measuring import Counting
     from hiwater.contrib.pytest_plugin.results import Results
 
-SAMPLE_BYTES = 16 << 10
-"""With --hiwater, blocks below it are sampled, unless something else is asked for."""
 Phase = Generator[None, object, object]
 WANTED: pytest.StashKey[Wanted] = pytest.StashKey()
 FIGURES: pytest.StashKey[dict[str, Any]] = pytest.StashKey()
@@ -33,18 +31,15 @@ class Session:
         self._has_aliases = has_aliases
         self.is_worker = hasattr(config, "workerinput")
         self.records = bool(config.getoption("hiwater"))
-        sample = config.getoption("hiwater_sample")
-        self._sample_bytes = limits.read_size(sample, "--hiwater-sample") if sample is not None else SAMPLE_BYTES
         from_settings = limits.of_lines(config.getini("hiwater_limits"))
         given = limits.of_lines(config.getoption("hiwater_limit"))
-        self._default = Wanted(from_settings | given, rerun=bool(config.getini("hiwater_rerun")))
+        self._default = Wanted(from_settings | given)
         option, setting = config.getoption("hiwater_baseline"), config.getini("hiwater_baseline")
         self.baseline = Path(option).absolute() if option else config.rootpath / setting if setting else None
         if config.getoption("hiwater_update") and self.baseline is None:
             raise pytest.UsageError("--hiwater-update needs a baseline; add --hiwater-baseline FILE")
         self.measures_all = self.records or bool(self._default.limits) or self.baseline is not None
         self.folder = Path(config.getoption("hiwater_captures") or config.rootpath / "hiwater-captures").absolute()
-        self._counting: Counting | None = None
         self._evidence: Evidence | None = None
         self._results: Results | None = None
         if self.baseline is not None:
@@ -70,12 +65,6 @@ class Session:
                 wanted = self._default
             if wanted is not None:
                 item.stash[WANTED] = wanted
-        if self.records and any(item.stash.get(WANTED, self._default).leaks is not None for item in items):
-            if self._config.getoption("hiwater_sample") is not None and self._sample_bytes:
-                raise pytest.UsageError(
-                    "a limit of leaks needs every block; leave out --hiwater-sample, or deselect the test"
-                )
-            self._sample_bytes = 0
 
     # Around the run
 
@@ -84,22 +73,32 @@ class Session:
         """With --hiwater, record from the first test to the last: in the workers of xdist, and not in their controller."""
         if not self.records or self._config.pluginmanager.hasplugin("dsession"):
             return (yield)
-        evidence = self._get_evidence()
-        evidence.begin_recording(self._sample_bytes)
+        evidence = self.get_evidence()
+        evidence.begin_run()
         try:
             return (yield)
         finally:
-            if self._counting is not None:
-                self._counting.end()
-            evidence.end_recording()
+            evidence.end()
 
-    def _get_evidence(self) -> Evidence:
+    def get_evidence(self) -> Evidence:
+        """The recording of this process."""
         if self._evidence is None:
             from hiwater.contrib.pytest_plugin.evidence import Evidence
 
             worker = getattr(self._config, "workerinput", {}).get("workerid", "")
-            self._evidence = Evidence(self.folder, worker)
+            self._evidence = Evidence(self.folder, worker, keeps=self.records)
         return self._evidence
+
+    @contextmanager
+    def recording_for(self, item: pytest.Item) -> Iterator[Evidence]:
+        """Record for the blocks of a test, which may itself not be measured."""
+        evidence = self.get_evidence()
+        evidence.begin_for_test()
+        try:
+            yield evidence
+        finally:
+            if WANTED not in item.stash:
+                evidence.end_after_test()
 
     # Around a test. The innermost wrappers: what pytest and its plugins do around them is not measured.
 
@@ -108,32 +107,29 @@ class Session:
         """Count what fixtures allocate and keep."""
         if WANTED not in item.stash:
             return (yield)
-        if self._counting is None:
-            from hiwater.contrib.pytest_plugin.measuring import Counting
-
-            self._counting = Counting()
-        self._counting.begin()
+        evidence = self.get_evidence()
+        evidence.begin_for_test()
         item.stash[FIGURES] = {}
-        return (yield from self._count(item, "setup", self._counting))
+        return (yield from self._count(item, "setup", evidence))
 
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_runtest_teardown(self, item: pytest.Item, nextitem: pytest.Item | None) -> Phase:
-        """Count what the ends of fixtures allocate and free, and end counting if the next test is not measured."""
-        if self._counting is None or FIGURES not in item.stash:
+        """Count what the ends of fixtures allocate and free, and end the recording if the next test is not measured."""
+        if self._evidence is None or FIGURES not in item.stash:
             return (yield)
         try:
-            return (yield from self._count(item, "teardown", self._counting))
+            return (yield from self._count(item, "teardown", self._evidence))
         finally:
             if nextitem is None or WANTED not in nextitem.stash:
-                self._counting.end()
+                self._evidence.end_after_test()
 
     @staticmethod
-    def _count(item: pytest.Item, phase: str, counting: Counting) -> Phase:
-        allocated, live = counting.totals()
+    def _count(item: pytest.Item, phase: str, evidence: Evidence) -> Phase:
+        allocated, live = evidence.totals()
         try:
             return (yield)
         finally:
-            now = counting.totals()
+            now = evidence.totals()
             item.stash[FIGURES][phase] = {"allocated": now[0] - allocated, "kept": now[1] - live}
 
     @pytest.hookimpl(wrapper=True, trylast=True)
@@ -146,45 +142,33 @@ class Session:
 
         for _ in range(wanted.warmups):
             item.runtest()
-        evidence = self._get_evidence() if wanted.leaks is not None or self.records else None
+        evidence = self.get_evidence()
         measurement = measuring.Measurement(wanted, item.nodeid)
-        if evidence is not None:
-            evidence.begin_test(item, wanted)
-        result = None
+        evidence.begin_test(item, wanted)
         try:
             measurement.begin()
             try:
                 result = yield
             finally:
                 item.stash[FIGURES]["call"] = measurement.end()
-        except BaseException:
-            if evidence is not None:
-                evidence.abandon_test()
-            raise
-        if evidence is not None:
+        finally:
             evidence.end_test()
-        self._judge(item, wanted)
+        self._judge(item, wanted, evidence)
         return result
 
-    def _judge(self, item: pytest.Item, wanted: Wanted) -> None:
+    def _judge(self, item: pytest.Item, wanted: Wanted, evidence: Evidence) -> None:
         from hiwater.contrib.pytest_plugin import measuring
 
+        evidence.check()
         figures = item.stash[FIGURES]["call"]
-        found = measuring.excesses(figures, wanted)
-        moment = (
-            "end"
-            if found and measuring.excesses(figures, Wanted({"kept": wanted.limits.get("kept", 1 << 62)}))
-            else "peak"
-        )
+        exceeded = measuring.excesses(figures, wanted)
         if self._results is not None:
-            found += self._results.excesses(item.nodeid, figures)
-        if wanted.leaks is not None:
-            found += self._get_evidence().leaks(item, wanted)
-            moment = "end" if found else moment
-        if found:
-            pytest.fail("\n".join([*found, *self._get_evidence().of(item, wanted, moment)]), pytrace=False)
-        if self._evidence is not None:
-            self._evidence.discard()
+            exceeded = self._results.excesses(item.nodeid, figures) | exceeded
+        if wanted.leaks is not None and (leaks := evidence.leaks(item, wanted)):
+            exceeded["leaks"] = leaks
+        if exceeded:
+            pytest.fail("\n".join([*exceeded.values(), *evidence.of_test(list(exceeded))]), pytrace=False)
+        evidence.forget_test()
 
     # Results
 
@@ -209,7 +193,9 @@ class Session:
         self._results.add(report.nodeid, figures)
 
     def pytest_sessionfinish(self) -> None:
-        """Write the baseline."""
+        """Write the baseline, and end a recording that an interruption left."""
+        if self._evidence is not None:
+            self._evidence.end()
         if self._results is not None and not self.is_worker:
             self._results.write()
 

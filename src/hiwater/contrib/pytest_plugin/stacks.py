@@ -1,9 +1,10 @@
 """Reads a capture of a test in a process of its own, because it needs numpy, which the tests may not load.
 
-`python stacks.py CAPTURE WHAT LEAST FILE LINE` writes JSON. FILE and LINE say where the code of the test begins; an
-empty FILE is for all stacks. WHAT is one of
+`python stacks.py CAPTURE WHAT LEAST FILE LINE` writes JSON. FILE and LINE say where the code of the test begins; leaks
+need it. WHAT is one of
 
-- `peak` and `end`: at most ten lines of code that hold 1 % or more then, below the code of the test;
+- `peak` and `end`: at most ten lines of code that then hold 1 % or more of what was allocated since the window began;
+- `allocated` and `blocks`: the same of the bytes and of the number of all allocations of the recording;
 - `leaks`: the stacks that hold LEAST bytes or more at the end, below the code of the test and in other threads, not those of pytest around it;
 - `own leaks`: only those below the code of the test.
 """
@@ -15,7 +16,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 # As a file: as a module of the plugin it would load pytest, which takes as long as all the rest.
@@ -76,10 +77,9 @@ def main(arguments: Sequence[str]) -> None:
 
     path, what, least, file, line = arguments
     capture = hiwater.open(path)
-    holdings = (capture.peak if what == "peak" else capture.end).holdings()
-    if file:
-        holdings = _below(capture.tables, holdings, file, int(line), other_threads=what == "leaks")
+    holdings = _allocated(capture, what)
     if what.endswith("leaks"):
+        holdings = _below(capture.tables, holdings, file, int(line), other_threads=what == "leaks")
         paths = capture.tables.paths
         rows: list[dict[str, Any]] = [
             {"bytes": size, "blocks": blocks, "frames": [(one.function, one.file, one.line) for one in paths.frames(node)[::-1]]}
@@ -87,16 +87,31 @@ def main(arguments: Sequence[str]) -> None:
             if size >= int(least)
         ][:_MOST_STACKS]  # fmt: skip
     else:
-        ranked = rank_lines(capture.tables, holdings).rows
+        ranked = rank_lines(capture.tables, holdings, None if what in ("peak", "end") else {}).rows
         shown = [row for row in ranked if 100 * (row.bytes + row.untouched_bytes) >= holdings.total_bytes]
         rows = [
             {
-                "bytes": row.bytes + row.untouched_bytes, "blocks": row.blocks, "library": row.library,
+                "amount": row.bytes + row.untouched_bytes, "library": row.library,
                 "function": row.frame.function, "file": row.frame.file, "line": row.frame.line,
             }
             for row in shown[:ROWS]
         ]  # fmt: skip
     json.dump(rows, sys.stdout)
+
+
+def _allocated(capture: Any, what: str) -> Any:
+    """The holdings that `what` is about. The `bytes` of "blocks" are numbers of blocks."""
+    from hiwater.capture.slices import find_start
+
+    accounts = capture.tables["accounts"]
+    if what in ("allocated", "blocks"):
+        of_sums = accounts["total_bytes" if what == "allocated" else "total_blocks"].astype("int64")
+        return replace(capture.end, bytes=of_sums, blocks=accounts["total_blocks"].astype("int64")).holdings()
+    moment, start = capture.peak if what == "peak" else capture.end, find_start(capture.tables)
+    if start is not None:
+        moment = replace(moment, bytes=moment.bytes - start.bytes, blocks=moment.blocks - start.blocks)
+    holdings = moment.holdings()  # the largest first
+    return holdings[: int((holdings.bytes > 0).sum())]
 
 
 def _below(tables: Any, holdings: Any, file: str, line: int, *, other_threads: bool) -> Any:
