@@ -204,6 +204,36 @@ def test_a_recorded_cell(tmp_path: Path) -> None:
 
 
 @needs_engine
+def test_a_statement_that_awaits_is_recorded(tmp_path: Path) -> None:
+    code = "async def load(size):\n    x = bytearray(size)\n    await asyncio.sleep(0)\n    return x"
+    shown = notebooks.run(
+        tmp_path,
+        [
+            "%load_ext hiwater",
+            f"import asyncio\n{code}",
+            "%hiwater await load(5 << 20); 7",
+            "%hiwater --sample 64KiB -o some.hiw x = await load(6 << 20)",
+            "y = %hiwater len(await load(7 << 20))\ny, len(x)",
+            "%%hiwater\nz = len(await load(8 << 20))\nz",
+            "%%hiwater\nfrom __future__ import annotations\nlen(await load(9 << 20))",
+            "%hiwater await load('no')",
+            "def f():\n    %hiwater 1 + 1\nf()",
+            "%hiwater [await load(1) for _ in range(2)][0] == bytearray(1)",
+            "%autoawait off",
+            "%hiwater await load(5 << 20)",
+        ],
+    )
+    for place, size in ((2, 5), (3, 6), (4, 7), (5, 8), (6, 9)):
+        assert f"{size}.0 MiB" in shown[place].report and "x = bytearray(size)" in shown[place].report, place
+    assert (shown[2].value, shown[4].value) == ("7", "(7340032, 6291456)")
+    assert (shown[5].value, shown[6].value) == ("8388608", "9437184")
+    assert shown[7].error == "TypeError: string argument without an encoding" and shown[7].report
+    assert shown[8].report and shown[9].value == "True"
+    assert "'await' outside" in shown[11].error or "outside async function" in shown[11].error
+    assert (tmp_path / "some.hiw").exists()
+
+
+@needs_engine
 def test_stacks_begin_at_the_cell(tmp_path: Path) -> None:
     notebooks.run(
         tmp_path,

@@ -5,8 +5,10 @@ from __future__ import annotations
 import ast
 import builtins
 import difflib
+import inspect
 import re
 import sys
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from IPython.core.error import UsageError
@@ -19,13 +21,16 @@ from hiwater.notebook.logger import CellLogger, show
 from hiwater.notebook.recording import CellRecording, RecordingOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container
+    from collections.abc import Callable, Container, Iterator
+    from types import CodeType
 
     Method = TypeVar("Method", bound=Callable[..., Any])
 
 NAMES = ("hiwater", "filprofile")
 """Cell magics that record: ours, and Fil's."""
 _FIRST_LINE = re.compile(rf"%%({'|'.join(NAMES)})(?:[ \t]+([^\n]*))?\n?\Z")
+_CALL = re.compile(rf"get_ipython\(\)\.run_(?:line|cell)_magic\('(?:{'|'.join(NAMES)})', .*\)(?=\n?\Z)")
+"""As IPython writes them: at the end of a line, their text in one literal."""
 _WORDS = ("on", "off", "vars", "holders", "timeline", "forget")
 _OPTIONS = "[--sample SIZE] [-o FILE] [--lines] [--kept]"
 _USAGE = f"%hiwater {' | '.join(_WORDS)} | STATEMENT, or %%hiwater {_OPTIONS}"
@@ -68,7 +73,7 @@ class HiwaterMagics(Magics):
         %hiwater holders [TYPE | FILE:LINE]          what holds the objects of this session, or those of a type or from a line
         %hiwater timeline                            the session so far, with cells as bands
         %hiwater forget                              release what the last traceback keeps alive
-        %hiwater STATEMENT                           record a statement
+        %hiwater STATEMENT                           record a statement, also one that awaits
         %%hiwater [--sample SIZE] [-o FILE] [--lines] [--kept]
                                                      record the cell: --sample records a sample of the blocks below SIZE, -o keeps the
                                                      capture, --lines shows source line by line, --kept what was kept, not the peak
@@ -189,15 +194,56 @@ class HiwaterMagics(Magics):
             cells.show_first_line(file, first_line)
         body = shell.compile.ast_parse(text, filename=file)
         last = body.body.pop() if body.body and isinstance(body.body[-1], ast.Expr) else None
-        compiled = shell.compile(body, file, "exec")
-        value = shell.compile(ast.Expression(last.value), file, "eval") if last is not None else None
+        with shell.compile.extra_flags(ast.PyCF_ALLOW_TOP_LEVEL_AWAIT if shell.autoawait else 0):
+            parts = [shell.compile(body, file, "exec")]
+            if last is not None:
+                parts.append(shell.compile(ast.Expression(last.value), file, "eval"))
+        if any(_is_coroutine(part) for part in parts):
+            return self._run_awaited(recording_options, file, parts)
+        value = None
+        with self._recorded(recording_options, file):
+            for part in parts:
+                value = eval(part, shell.user_ns)  # noqa: S307 - what the user typed
+        return value
+
+    async def _run_awaited(self, recording_options: RecordingOptions, file: str, parts: list[CodeType]) -> Any:
+        """The same of code that awaits. The cell awaits this: see `awaiting`."""
+        __tracebackhide__ = True
+        shell: Any = self.shell
+        value = None
+        with self._recorded(recording_options, file):
+            for part in parts:
+                value = eval(part, shell.user_ns)  # noqa: S307 - what the user typed
+                value = await value if _is_coroutine(part) else value
+        return value
+
+    @contextmanager
+    def _recorded(self, recording_options: RecordingOptions, file: str) -> Iterator[None]:
+        __tracebackhide__ = True
         recording = self._recording_of(recording_options, file)
         try:
-            exec(compiled, shell.user_ns)  # noqa: S102 - what the user typed
-            return eval(value, shell.user_ns) if value is not None else None  # noqa: S307 - the same
+            yield
         finally:
             if recording is not None:
                 recording.finish()
+
+    def awaiting(self, lines: list[str]) -> list[str]:
+        """The transformation of magics whose code awaits, after IPython has made them calls: the cell awaits the call. IPython calls this for
+        every cell."""
+        shell: Any = self.shell
+        return [
+            _CALL.sub(lambda call: f"{'await ' * self._awaits(call[0])}{call[0]}", line) if shell.autoawait else line
+            for line in lines
+        ]
+
+    def _awaits(self, call: str) -> bool:
+        shell: Any = self.shell
+        try:
+            name, *words = map(ast.literal_eval, ast.parse(call, mode="eval").body.args)  # type: ignore[attr-defined] # it is a call
+            code = words[-1] if len(words) == 2 else _of_statement(self, words[0].strip())[1]
+            return _is_coroutine(compile(shell.transform_cell(code), name, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT))
+        except (SyntaxError, ValueError, UsageError):
+            return False
 
     def _running_file(self) -> str:
         """The file name in the code of the cell that called the magic: the nearest frame whose globals are the notebook's names."""
@@ -221,6 +267,7 @@ def load_recording(shell: Any) -> None:
     magics = HiwaterMagics(shell)
     shell.register_magics(magics)
     shell.input_transformers_cleanup.append(marked)
+    shell.input_transformers_post.append(magics.awaiting)
     shell.events.register("post_run_cell", magics.ended)
 
 
@@ -229,11 +276,18 @@ def unload(shell: Any) -> None:
     running = logger.current()
     if running is not None:
         running.stop()
-    transformers = shell.input_transformers_cleanup
-    transformers[:] = [one for one in transformers if one is not marked]
-    for callback in list(shell.events.callbacks["post_run_cell"]):
-        if isinstance(getattr(callback, "__self__", None), HiwaterMagics):
-            shell.events.unregister("post_run_cell", callback)
+    for transformers in (shell.input_transformers_cleanup, shell.input_transformers_post):
+        transformers[:] = [one for one in transformers if one is not marked and not _is_ours(one)]
+    for callback in filter(_is_ours, list(shell.events.callbacks["post_run_cell"])):
+        shell.events.unregister("post_run_cell", callback)
+
+
+def _is_ours(callback: Any) -> bool:
+    return isinstance(getattr(callback, "__self__", None), HiwaterMagics)
+
+
+def _is_coroutine(code: CodeType) -> bool:
+    return bool(code.co_flags & inspect.CO_COROUTINE)
 
 
 def _recording_options(magics: HiwaterMagics, words: str) -> RecordingOptions:
