@@ -99,6 +99,50 @@ def test_all_workers_are_in_the_job_also_killed_and_late_ones(tmp_path: Path) ->
     assert sum(scope.name == "hold" for one in captures.values() for scope in one.scopes) == len(sizes) + 1
 
 
+SENDS_ITS_FUNCTIONS = """
+import sys
+import distributed, hiwater.dask
+
+def load(size):
+    def inner():
+        return bytearray(size)
+    return len(inner())
+
+class Loader:
+    def load(self, size):
+        return len(bytearray(size))
+
+if __name__ == "__main__":
+    options = dict(n_workers=1, threads_per_worker=1, dashboard_address=None, local_directory=sys.argv[2])
+    with distributed.LocalCluster(processes=True, **options) as cluster, distributed.Client(cluster) as client:
+        with hiwater.dask.profile(client, sys.argv[1], sample=0):
+            for task in (load, Loader().load, lambda size: len(bytearray(size))):
+                client.submit(task, 8 << 20).result()
+"""
+
+
+def test_functions_of_the_main_module_keep_their_file(tmp_path: Path) -> None:
+    """Dask sends them without it."""
+    script = tmp_path / "script.py"
+    script.write_text(SENDS_ITS_FUNCTIONS)
+    subprocess.run(
+        [sys.executable, "-W", "ignore", script, tmp_path / "job.hiw", tmp_path / "dask"],
+        check=True,
+        env=child_environment(),
+        timeout=PATIENCE_SECONDS,
+    )
+    (capture,) = hiwater.open_run(tmp_path / "job.hiw").captures
+    codes = capture.tables["codes"][["file", "function", "first_line"]].tolist()
+    places = [
+        (capture.tables.string(function), line)
+        for file, function, line in codes
+        if capture.tables.string(file) == str(script)
+    ]
+    assert sorted(places) == [("<lambda>", 18), ("Loader.load", 11), ("load", 5), ("load.<locals>.inner", 6)]
+    assert capture.peak.stacks[0].frames[-1].file == str(script)
+    assert capture.problems() == []
+
+
 def test_sums_are_exact_for_each_kind_of_task(tmp_path: Path, client: Any) -> None:
     job = tmp_path / "job.hiw"
     (one, other) = client.ncores()

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hiwater.capture import cells
+from hiwater.capture import cells, sent_code
 from hiwater.capture.paths import Ints, Paths, thread_roots
 from hiwater.capture.reader import Contents, Records
 
@@ -22,10 +22,18 @@ class Strings:
         places = contents.tables["strings"]
         self._offset, self._length = places["offset"], places["length"]
         self._content = bytes(contents.tables["string_bytes"])
+        self._added: list[str] = []
+
+    def add(self, text: str) -> int:
+        """Return the number of a string that the capture did not have."""
+        if text not in self._added:
+            self._added.append(text)
+        return len(self._offset) + self._added.index(text)
 
     def __getitem__(self, number: int) -> str:
         if number >= len(self._offset):
-            return ""
+            added = number - len(self._offset)
+            return self._added[added] if added < len(self._added) else ""
         begin = self._offset.item(number)
         return self._content[begin : begin + self._length.item(number)].decode("utf-8", "replace")
 
@@ -47,6 +55,8 @@ class Tables:
         recorded_cell = self.facts.get(cells.RECORDED)
         is_reduced = self.cells and recorded_cell
         self.contents = _without_kernel(contents, self._strings, recorded_cell) if is_reduced else contents
+        if sent_code.FACT in self.facts:
+            self.contents = _with_files(self.contents, self._strings, self.facts[sent_code.FACT])
         accounts = self["accounts"]
         self.account_node: Ints = accounts["node"].astype(np.int64)
         """For each account, its node."""
@@ -108,3 +118,14 @@ def _without_kernel(contents: Contents, strings: Strings, recorded_cell: str | N
     is_cell = np.array([strings[int(number)] == recorded_cell for number in codes["file"]], bool)
     changed = cells.without_kernel(nodes, is_cell, thread_roots(nodes, codes))
     return replace(contents, tables={**contents.tables, "nodes": changed})
+
+
+def _with_files(contents: Contents, strings: Strings, fact: str) -> Contents:
+    """The contents with the files of the code that another process sent."""
+    codes = contents.tables["codes"].copy()
+    columns = (codes[name].tolist() for name in ("file", "function", "first_line"))
+    files = sent_code.read(fact)
+    for row, (file, function, line) in enumerate(zip(*columns, strict=True)):
+        if strings[file] == sent_code.NAME and (found := files.get((strings[function], line))):
+            codes["file"][row] = strings.add(found)
+    return replace(contents, tables={**contents.tables, "codes": codes})

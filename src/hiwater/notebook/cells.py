@@ -24,7 +24,7 @@ def note(recorder: Recorder, shell: Any, recorded: str) -> None:
     recorder.note(_RECORDED, recorded)
     room = _MOST_TEXT
     taken: set[str] = set()
-    for file, name, text in reversed(_cells(shell)):
+    for file, name, text in reversed(of_session(shell)):
         room -= len(text)
         if room < 0 and file != recorded:
             continue
@@ -36,7 +36,7 @@ def note(recorder: Recorder, shell: Any, recorded: str) -> None:
         recorder.note(_FACT + file, f"{unique}\n{text}")
 
 
-def _cells(shell: Any) -> list[tuple[str, str, str]]:
+def of_session(shell: Any) -> list[tuple[str, str, str]]:
     """(file name, what it is called, text) of each cell whose code was compiled, in their order."""
     found = []
     for file, entry in list(linecache.cache.items()):

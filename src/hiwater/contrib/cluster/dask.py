@@ -14,6 +14,7 @@ import distributed
 
 from hiwater._os.sizes import parse_size
 from hiwater.contrib.cluster import dask_remote as remote
+from hiwater.contrib.cluster import sent_code
 from hiwater.contrib.cluster import worker as recording
 from hiwater.contrib.cluster.job import JobCaptures
 from hiwater.errors import AlreadyRecording, BadRequest
@@ -78,7 +79,7 @@ class DaskProfile:
             )
         await client.register_plugin(remote.CollectCaptures(self._name))
         await client.register_plugin(remote.KeepCaptures(self._name))
-        await client.register_plugin(remote.RecordWorker(self._name, self._sample, self._limit))
+        await client.register_plugin(remote.RecordWorker(self._name, self._sample, self._limit, sent_code.files()))
         self._places = await _quietly(client.run(remote.places_of_worker, self._name, on_error="ignore")) or {}
         self._kept_at = await _quietly(client.run_on_scheduler(remote.place_of_scheduler)) or ("", "")
 
@@ -216,6 +217,7 @@ class _Collection:
 
     def __init__(self, client: distributed.Client, name: str, job: JobCaptures) -> None:
         self._client, self._name, self._job = client, name, job
+        self._code = sent_code.files()
         self._slots = asyncio.Semaphore(_AT_ONCE)
         self._taken: set[str] = set()  # identities of files
         self._known: set[str] = set()  # stems of workers that have a capture, or are known to have none
@@ -230,7 +232,7 @@ class _Collection:
 
     async def _of_worker(self, address: str) -> None:
         async with self._slots:
-            answer = await self._ask(address, remote.finish, self._name, self._since_ns)
+            answer = await self._ask(address, remote.finish, self._name, self._since_ns, self._code)
             if not isinstance(answer, dict):
                 self._lose(address, "", f"it did not answer: {answer}")
                 return

@@ -24,6 +24,7 @@ from dask.utils import key_split
 from distributed.diagnostics.plugin import NannyPlugin, SchedulerPlugin, WorkerPlugin
 
 from hiwater._os import native
+from hiwater.contrib.cluster import sent_code
 from hiwater.contrib.cluster import worker as recording
 from hiwater.contrib.cluster.portable import Portable
 
@@ -54,15 +55,16 @@ class RecordWorker(Portable, WorkerPlugin):  # type: ignore[misc] # Dask's types
     base = "distributed.diagnostics.plugin:WorkerPlugin"
     name = "hiwater-worker"
 
-    def __init__(self, job: str, sample: int | str | None, limit: int | str | None) -> None:
-        self._job, self._sample, self._limit = job, sample, limit
+    def __init__(self, job: str, sample: int | str | None, limit: int | str | None, code: str = "{}") -> None:
+        """`code` is what `sent_code.files()` says of the client."""
+        self._job, self._sample, self._limit, self._code = job, sample, limit, code
         self._open: dict[Any, int] = {}
         self._noted = 0
         self._worker: Any = None
         self.why = ""
 
     def state(self) -> tuple[Any, ...]:
-        return (self._job, self._sample, self._limit)
+        return (self._job, self._sample, self._limit, self._code)
 
     def setup(self, worker: Any) -> None:
         """Start. A failure is logged, and told to the client at the end."""
@@ -74,6 +76,7 @@ class RecordWorker(Portable, WorkerPlugin):  # type: ignore[misc] # Dask's types
         place = os.path.join(place_of(worker.local_directory, self._job), file)
         begun = recording.start(place, engine="dask", worker=name, sample=self._sample, limit=self._limit)
         self.why = begun.why
+        recording.note(sent_code.FACT, self._code)
         if worker.memory_manager.memory_limit:
             recording.note("worker_limit_bytes", str(worker.memory_manager.memory_limit))
         if begun.why:
@@ -237,11 +240,12 @@ def started_unix_ns(dask_scheduler: Any) -> int:
     return int(dask_scheduler.time_started * 1e9)
 
 
-def finish(job: str, since_ns: int, dask_worker: Any) -> dict[str, Any]:
-    """In a worker: stop recording. The result tells where its capture is, why there is none, and which captures are left in its folder."""
+def finish(job: str, since_ns: int, code: str, dask_worker: Any) -> dict[str, Any]:
+    """In a worker: stop recording. `code` is what `sent_code.files()` now says of the client. The result tells where its capture is, why there is none, and which captures are left in its folder."""
     plugins = [one for one in dask_worker.plugins.values() if isinstance(one, RecordWorker)]
     for plugin in plugins:
         plugin.note_memory(1)
+    recording.note(sent_code.FACT, code)
     path = recording.stop()
     why = "; ".join(plugin.why for plugin in plugins if plugin.why) or "its recording did not start"
     return {

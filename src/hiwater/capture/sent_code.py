@@ -1,0 +1,25 @@
+"""Code that another process sent to the recorded one. cloudpickle sends a function of `__main__` without the name of its file.
+
+The process that sends it knows the files, and the capture has them as a fact: JSON, by file a list of pairs of a qualified name and the first
+line of its code.
+"""
+
+from __future__ import annotations
+
+import json
+
+FACT = "sent code"  # as in hiwater/contrib/cluster/sent_code.py, which writes it
+NAME = "<dynamic-code>"
+"""What cloudpickle calls the file."""
+
+
+def read(fact: str) -> dict[tuple[str, int], str]:
+    """The files by name and first line; "" for what is in several. A fact that is none of ours has nothing."""
+    files: dict[tuple[str, int], str] = {}
+    try:
+        for file, places in json.loads(fact).items():
+            for function, line in places:
+                files[function, line] = file if files.get((function, line), file) == file else ""
+    except (ValueError, TypeError, AttributeError):
+        return {}
+    return files
