@@ -410,6 +410,39 @@ void remove_code_watch() noexcept {
     if (PyCode_Type.tp_dealloc == code_dealloc) PyCode_Type.tp_dealloc = g_code_dealloc;
 }
 
+// --- figures of CPython's own allocator --------------------------------------------------------------------------------------------------
+
+// sys._debugmallocstats() shows them if that allocator is the one in force, which it knows by the function in its table. So ours makes
+// room for the call, during which nothing is allocated under this GIL. Its method is shared by all interpreters, and stays the same object.
+PyMethodDef* g_stats_method = nullptr;
+PyCFunction g_show_stats = nullptr;
+
+PyObject* show_stats(PyObject* module, PyObject* nothing) {
+    PyMemAllocatorEx now;
+    PyMem_GetAllocator(PYMEM_DOMAIN_OBJ, &now);
+    PyMemAllocatorEx plain = now;
+    for (const Domain* ours : {&g_all_objects, &g_few_objects})
+        if (ours->installed && plain.malloc == ours->ours.malloc) plain.malloc = ours->below.malloc;
+    PyMem_SetAllocator(PYMEM_DOMAIN_OBJ, &plain);
+    PyObject* result = g_show_stats(module, nothing);
+    PyMem_SetAllocator(PYMEM_DOMAIN_OBJ, &now);
+    return result;
+}
+
+void install_stats() {
+    PyObject* function = PySys_GetObject("_debugmallocstats");  // borrowed; a program may have put anything there
+    if (function == nullptr || !PyCFunction_CheckExact(function) || PyCFunction_GET_FLAGS(function) != METH_NOARGS) return;
+    PyMethodDef* method = reinterpret_cast<PyCFunctionObject*>(function)->m_ml;
+    if (method->ml_meth == show_stats || std::strcmp(method->ml_name, "_debugmallocstats") != 0) return;
+    g_stats_method = method;
+    g_show_stats = method->ml_meth;
+    method->ml_meth = show_stats;
+}
+
+void remove_stats() noexcept {
+    if (g_stats_method != nullptr && g_stats_method->ml_meth == show_stats) g_stats_method->ml_meth = g_show_stats;
+}
+
 }  // namespace
 
 void add_python_hooks(std::vector<Hook>* hooks) {
@@ -423,6 +456,7 @@ void install_python_hooks() {
     install<Memory>(is_own);
     install_arenas();
     install_code_watch();
+    install_stats();
 }
 
 void remove_python_hooks() noexcept {
@@ -430,6 +464,7 @@ void remove_python_hooks() noexcept {
     if (!saw_objects || !saw_memory) recorder().give_up(kDisplaced);
     remove_arenas();
     remove_code_watch();
+    remove_stats();
 }
 
 }  // namespace hiwater::interpose
