@@ -396,6 +396,7 @@ NB_MODULE(_core, m) {
     m.def("enter_own_work", [] { Recorder::instance().enter_own_work(); });
     m.def("leave_own_work", [] { Recorder::instance().leave_own_work(); });
     m.def("stop", &stop, "exit_code"_a = nb::none());
+    m.def("is_complete", [] { return Recorder::instance().is_complete(); });
     m.def("is_recording", [] { return hiwater::recording() && !Recorder::instance().counts_only(); });
     m.def("is_kept_in_memory", [] { return Recorder::instance().is_kept_in_memory(); });
     m.def("snapshot", &snapshot, "path"_a);

@@ -66,6 +66,7 @@ public:
     int write_window(const char* path, std::uint64_t start_ns) noexcept;
     Summary summary();
     bool is_kept_in_memory() noexcept;
+    bool is_complete() const noexcept { return is_on() && lost_.load(std::memory_order_relaxed) == 0; }
     std::map<std::string, std::int64_t> counters();
     // Empty, or what is wrong.
     std::string self_check();

@@ -67,6 +67,9 @@ def leave_own_work() -> None: ...
 def stop(exit_code: int | None = None) -> None:
     """Stop recording, put every patched slot back, close the capture. Does nothing when not recording."""
 
+def is_complete() -> bool:
+    """Whether this process is being recorded or counted, and nothing of it has been lost so far."""
+
 def is_recording() -> bool: ...
 def is_kept_in_memory() -> bool:
     """Whether the file system cannot hold the capture while it grows, so that copies go there."""

@@ -157,12 +157,11 @@ class Evidence:
 
     def check(self) -> None:
         """Fail the test that ended if its recording is not complete, because its figures are not either."""
-        if self._trouble:
-            return
-        found = native.load().summary()
-        if found["stop_reason"] or found["lost_events"]:
-            self.end_after_test()
+        core = native.load()
+        if not core.is_complete():
+            found = core.summary()
             reason = found["stop_reason"] or f"{found['lost_events']:,} events were lost"
+            self.end_after_test()
             pytest.fail(f"the memory of this test could not be measured to its end: {reason}", pytrace=False)
 
     # Leaks
