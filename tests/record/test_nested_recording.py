@@ -10,6 +10,7 @@ import pytest
 import hiwater
 from children import run_hiwater
 from hiwater.capture.program import recorded_window
+from hiwater.capture.slices import find_start
 from recording import needs_engine
 
 pytestmark = needs_engine
@@ -58,6 +59,9 @@ def test_a_program_that_records_itself_under_run(tmp_path: Path, options: tuple[
     assert held(inner, 9) >> 20 == 30
     assert held(inner, 4) >> 20 == 10
     assert recorded_window(inner.tables) is not None
+    start = find_start(inner.tables)
+    assert start is not None and start.allocated_bytes >> 20 == 10
+    assert find_start(outer.tables) is None
     assert inner.process.ended == "exit"
     assert recorded_window(outer.tables) is None
     assert outer.peak.allocated_bytes >> 20 == 210
