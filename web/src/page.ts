@@ -56,6 +56,8 @@ export interface Capture {
     function: Column;
     file: Column;
     line: Column;
+    part_of: Column;
+    first_line: Column;
     gone?: Column;
   };
   /**
