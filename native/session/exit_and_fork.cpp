@@ -44,6 +44,7 @@ bool Recorder::note_exit(const Exit& exit) noexcept {
     capture::Header& h = file_.header();
     if (h.resident_exact != 0 && process::read_status(&resident))
         note_resident_peak(std::max(resident.peak_bytes, resident.now_bytes));
+    if (scopes_.are_open()) raise_heap_peaks();  // they stay open: an exec may fail
     store_counts();
     store_exit(exit);
     h.state =

@@ -209,6 +209,7 @@ public:
     void take_residency_snapshot() noexcept;
     // Whether this is a child of a run that was short and held little: what its end costs is much of what it costs.
     bool is_of_small_child() const noexcept;
+    bool is_of_this_process() const noexcept { return pid_ == ::getpid(); }  // false in the child of a vfork
     // Whether this is a child of a run, and leaves a row of the run's index and no capture.
     bool is_row_enough() const noexcept;
     // Bytes that the program has allocated, for the sampler: the capture stays open while it runs.

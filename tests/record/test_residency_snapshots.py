@@ -12,6 +12,7 @@ import hiwater
 from children import run_hiwater
 from hiwater.capture import ResidencySnapshot
 from hiwater.capture.residency_snapshots import highest
+from hiwater.capture.untouched import untouched_bytes
 from recording import needs_engine
 
 pytestmark = needs_engine
@@ -123,3 +124,23 @@ def test_views_show_it(tmp_path: Path) -> None:
     for look in (told["breakdown"], told["breakdown_at_end"]):
         assert sum(part["resident_bytes"] for part in look["parts"]) == look["resident_bytes"]
     assert told["breakdown"]["resident_bytes"] >= told["breakdown_at_end"]["resident_bytes"]
+
+
+@pytest.mark.parametrize(
+    "ending", ["os.execv('/bin/true', ['true'])", "os.kill(os.getpid(), 15)", "os.kill(os.getpid(), 9)"]
+)
+def test_what_was_written_before_an_abrupt_end_was_touched(tmp_path: Path, ending: str) -> None:
+    """The last residency snapshot before such an end may be from the middle of the writing. Nothing tells of what came after it."""
+    text = f"""
+import os
+held = []
+for _ in range(6):
+    held.append(b"\\x01" * (20 << 20))
+{ending}
+"""
+    program, capture = tmp_path / "program.py", tmp_path / "c.hiw"
+    program.write_text(text)
+    run_hiwater("run", "-q", "-o", capture, program)
+    peak = hiwater.open(capture).peak
+    assert peak.allocated_bytes >= 120 * MIB
+    assert untouched_bytes(peak) < 2 * MIB

@@ -102,7 +102,7 @@ export function made(holders: Holder[], slices = 1): Capture {
   const described = {
     title: "made.py",
     summary: {
-      process: { mode: "exact", sample_bytes: 64, duration_ns: slices * 1e9 },
+      process: { mode: "exact", words: "process 7 ended after 1 s", sample_bytes: 64, duration_ns: slices * 1e9 },
       peak: { at_ns: 5e8, allocated_bytes: sum(holders.map((one) => one.peak)) },
       resident: { start_bytes: 50, end_bytes: 80 },
       scopes: [],
