@@ -194,6 +194,7 @@ public:
             if (is_called) ::sched_yield();
         }
     }
+    bool is_filtered() const noexcept { return is_filtered_; }
     // The filter was refused.
     void expect_no_filter() noexcept {
         lock(nullptr);

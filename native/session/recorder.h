@@ -230,6 +230,7 @@ public:
 
     // Under a BusyGuard.
     Lock& lock() noexcept { return lock_; }
+    bool are_calls_filtered() const noexcept { return lock_.is_filtered(); }
     // In the child of a fork, which is not recorded: the capture is the parent's. Safe in a signal's handler.
     void become_unrecorded_child() noexcept;
     // Then, in the child of a recorded process that forked where memory can be taken: if children are recorded, it has a recording of its own

@@ -296,6 +296,8 @@ def make_reports(paths: Sequence[str], arguments: argparse.Namespace) -> list[Re
     from hiwater.report.request import Report
 
     run, reports = open_run(paths, arguments.kind, getattr(arguments, "pid", None)), []
+    if arguments.at == "oom" and len(run.captures) > 1:
+        run = _of_refused(run)
     for capture in run.captures:
         with naming(str(capture.path)):
             report = Report(
@@ -317,6 +319,17 @@ def make_reports(paths: Sequence[str], arguments: argparse.Namespace) -> list[Re
                 _ = report.holdings
         reports.append(report)
     return reports
+
+
+def _of_refused(run: Run) -> Run:
+    """The processes of the run to which memory was refused; the whole run if there is none, whose first process has the error then."""
+    from hiwater.capture import Run
+
+    refused = [one for one in run.captures if one.refusals]
+    if not refused or len(refused) == len(run.captures):
+        return run
+    _say(f"memory was refused to {len(refused):,} of {len(run.captures):,} processes, which are shown")
+    return Run(refused, signals=run.signals)
 
 
 def warn(reports: Sequence[Report]) -> None:
