@@ -91,6 +91,29 @@ def test_they_tell_of_the_workers_what_the_report_does(tmp_path: Path, method: s
     assert "allocated at the moment memory was refused" in oom.stdout
 
 
+def test_a_killed_worker_of_a_pool_is_told_of_and_those_that_the_pool_ends_are_not(tmp_path: Path) -> None:
+    text = """
+        import multiprocessing, os, signal, time
+        def die(number):
+            held = bytearray(30_000_000)
+            print(os.getpid(), flush=True)
+            os.kill(os.getpid(), signal.SIGKILL)
+        if __name__ == "__main__":
+            with multiprocessing.get_context("fork").Pool(2) as pool:
+                before = {one.pid for one in pool._pool}
+                pool.apply_async(die, (0,))
+                while before <= {one.pid for one in pool._pool}: time.sleep(0.01)
+                pool.map(abs, range(4))
+    """
+    done = run_to_death(tmp_path, text)
+    assert done.returncode == 0
+    lines = last_lines(done.stderr)
+    assert [line for line in lines if line.startswith("process ")] == [lines[1]]
+    assert lines[1].startswith(f"process {done.stdout.strip()} was killed (SIGKILL) after ")
+    assert any("28.6 MiB" in line and "program.py:4 in die" in line for line in lines)
+    assert are_first_lines_of_report(lines, tmp_path)
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGSEGV])
 def test_a_signal_left_to_its_default_ends_the_program_with_them(tmp_path: Path, number: signal.Signals) -> None:
     text = f"""
