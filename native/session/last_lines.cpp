@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/errno_kept.h"
 #include "base/pages.h"
@@ -80,16 +81,25 @@ bool answered(int fd) noexcept {
 }  // namespace
 
 void LastLines::begin(const std::vector<std::string>& command) {
-    const BusyGuard busy;
     pid_ = 0;
-    words_ = command;
-    arguments_.clear();
+    if (arguments_ != nullptr) unmap_pages(std::exchange(arguments_, nullptr), bytes_);
     if (command.empty()) return;
-    for (std::string& word : words_) arguments_.push_back(word.data());
-    arguments_.push_back(descriptor_);
-    arguments_.push_back(nullptr);
+    const std::size_t pointers = (command.size() + 2) * sizeof(char*);
+    bytes_ = pointers;
+    for (const std::string& word : command) bytes_ += word.size() + 1;
+    bytes_ = round_up(bytes_, kPage);
     if (stack_ == nullptr) stack_ = map_pages(2 * kStackBytes, Use::kept);
-    if (stack_ != nullptr) pid_ = ::getpid();
+    arguments_ = static_cast<char**>(map_pages(bytes_, Use::kept));
+    if (arguments_ == nullptr || stack_ == nullptr) return;
+    char* text = reinterpret_cast<char*>(arguments_) + pointers;
+    char** next = arguments_;
+    for (const std::string& word : command) {
+        *next++ = text;
+        text = std::copy_n(word.c_str(), word.size() + 1, text);
+    }
+    *next++ = descriptor_;
+    *next = nullptr;
+    pid_ = ::getpid();
 }
 
 bool LastLines::write() noexcept {
@@ -121,7 +131,7 @@ int LastLines::start() noexcept {
     sigset_t all, before;
     ::sigfillset(&all);
     ::pthread_sigmask(SIG_SETMASK, &all, &before);
-    Call call{arguments_.data(), static_cast<char*>(stack_) + 2 * kStackBytes, ends[1]};
+    Call call{arguments_, static_cast<char*>(stack_) + 2 * kStackBytes, ends[1]};
     const int child = make(leave_alone, call.stack_end, &call);
     int status = -1;
     while (child > 0 && ::waitpid(child, &status, __WALL) < 0 && errno == EINTR) continue;

@@ -5,6 +5,7 @@
 #include <sys/types.h>
 
 #include <atomic>
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -27,13 +28,13 @@ private:
     // Starts the program. Returns the descriptor that gets the byte; -1 where that fails.
     int start() noexcept;
 
-    std::vector<std::string> words_;
-    std::vector<char*> arguments_;
+    char** arguments_ = nullptr;  // on pages of its own, with their text
+    std::size_t bytes_ = 0;
     char descriptor_[16] = {};
     void* stack_ = nullptr;
     std::atomic<pid_t> pid_{0};  // 0: there are none, or they are being written
 };
 
-inline LastLines last_lines;
+inline constinit LastLines last_lines;
 
 }  // namespace hiwater

@@ -328,7 +328,8 @@ def _of_refused(run: Run) -> Run:
     refused = [one for one in run.captures if one.refusals or one.device_refusals]
     if not refused:
         raise MomentOutOfRange(
-            f"memory was refused to none of these {len(run.captures):,} processes", "look at the peak or the end instead"
+            f"memory was refused to none of these {len(run.captures):,} processes",
+            "look at the peak or the end instead",
         )
     if len(refused) < len(run.captures):
         _say(f"memory was refused to {len(refused):,} of {len(run.captures):,} processes, which are shown")
