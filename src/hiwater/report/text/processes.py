@@ -92,7 +92,7 @@ def first_lines(reports: Sequence[Report], run: Run, hosts: Sequence[Host], fold
     told = [text for report in dead_first(reports) if (text := _befell(report, folder))]
     yield from ((text, "bold red") for text in told[:_BEFELL_SHOWN])
     if len(told) > _BEFELL_SHOWN:
-        yield f"… and {_count(len(told) - _BEFELL_SHOWN, 'process')} more that was killed or refused memory", "bold red"
+        yield f"… and {len(told) - _BEFELL_SHOWN:,} more that were killed or refused memory", "bold red"
     for place, text in enumerate(answers(hosts, worst_first(reports)[0], folder)):
         yield text, "" if place else "bold"
     sums = [host.resident for host in hosts if host.resident is not None and len(host.captures) > 1]
