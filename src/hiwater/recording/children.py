@@ -34,7 +34,8 @@ def _record_here(entry: str) -> None:
     """Record this process, a child of the run that `entry`, the value of `HIWATER_RUN`, describes. Nothing of this may disturb the program:
     if it cannot be recorded, it runs without. The run's index has the start of this process, so its report says so."""
     try:
-        fields = dict(field.split("=", 1) for field in entry.split(";", 9))
+        options, _, folder = entry.partition(";folder=")  # which may have any character
+        fields = dict(field.split("=", 1) for field in options.split(";")) | {"folder": folder}
         recorder = Recorder(
             f"{_escaped(fields['folder'])}/%p-{_milliseconds()}.hiw",
             sample=fields["sample"],
