@@ -52,6 +52,9 @@ int execute(void* data) {
         space.rlim_cur = space.rlim_max;
         ::setrlimit(RLIMIT_AS, &space);
     }
+    // Who reads the program's output waits for its end, and not for the end of this process.
+    ::close(STDIN_FILENO);
+    if (::dup2(STDERR_FILENO, STDOUT_FILENO) < 0) ::close(STDOUT_FILENO);
     ::fcntl(call.answer, F_SETFD, 0);
     ::execv(call.arguments[0], call.arguments);
     ::_exit(127);
@@ -127,6 +130,11 @@ int LastLines::start() noexcept {
     if (Recorder::instance().are_calls_filtered() || !pid_.compare_exchange_strong(process, 0)) return -1;
     int ends[2];
     if (::pipe2(ends, O_CLOEXEC) != 0) return -1;
+    if (ends[1] <= STDERR_FILENO) {  // the program has closed its standard streams
+        ::close(ends[0]);
+        ::close(ends[1]);
+        return -1;
+    }
     ::snprintf(descriptor_, sizeof descriptor_, "%d", ends[1]);
     sigset_t all, before;
     ::sigfillset(&all);
