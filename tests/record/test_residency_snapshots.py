@@ -107,6 +107,24 @@ def test_a_peak_that_a_release_ends_at_once_has_a_snapshot(text: str, options: t
     assert is_near and lines & {1, 2, 3}
 
 
+RISING = """
+held, count = [], 200_000
+while count < 2_000_000:
+    held += [str(number) for number in range(count // 25)]
+    count += count // 25
+    block = b"x" * (2 << 20)
+    del block
+"""
+
+
+def test_a_program_that_reaches_one_peak_after_another_spends_little_on_snapshots(tmp_path: Path) -> None:
+    capture = hiwater.open(recorded(tmp_path, RISING))
+    assert 3 <= len(capture.residency_snapshots) <= 15
+    look = highest(capture.residency_snapshots)
+    assert look is not None
+    assert look.resident_bytes >= capture.resident.peak_bytes * 0.95
+
+
 def test_memory_that_is_never_touched_makes_nobody_wait(tmp_path: Path) -> None:
     text = "import mmap\nfor n in range(300):\n    mmap.mmap(-1, (64 + n % 7) << 20).close()\n"
     capture = hiwater.open(recorded(tmp_path, text))
