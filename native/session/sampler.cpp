@@ -134,7 +134,7 @@ public:
         const bool ends = asked_bytes != 0 || resident < highest_ - highest_ / kFall;
         const double affordable = affordable_of(resident, ends ? kBurstNs : 0);
         const bool rests = grown >= height_ / 100 + kLeastAtRest && now - rose_ns_ >= kRestNs && affordable >= kAtRest;
-        if (grown >= least_growth(ends ? affordable : affordable / kInsurance) || (rests && asked_bytes == 0)) {
+        if (grown >= least_growth(ends ? affordable + 1 : affordable / kInsurance) || (rests && asked_bytes == 0)) {
             take(recorder, resident);
         } else if (resident < asked_bytes - asked_bytes / kStep) {  // the program did not touch all that it allocated
             refused_ = std::max(refused_, asked_bytes);
@@ -149,7 +149,7 @@ public:
     }
     // The estimate of resident memory from which a thread is to ask before it releases memory.
     std::int64_t asks_from(std::uint64_t now) const noexcept {
-        const std::int64_t growth = least_growth(affordable_of(height_, kBurstNs));
+        const std::int64_t growth = least_growth(affordable_of(height_, kBurstNs) + 1);
         if (growth == kNever || g_requests.waited_ns() > kWaitBurstNs + now / 100) return Requests::kNever;
         return std::max(height_ + growth, refused_ + refused_ / kStep);
     }
@@ -172,7 +172,7 @@ private:
         const double bytes = static_cast<double>(std::max(resident, last_bytes_));
         return left_ns * static_cast<double>(last_bytes_) / (static_cast<double>(last_ns_) * bytes);
     }
-    // A twenty-fifth where there is time for five, a fifth for one, two fifths for a half.
+    // Where a peak ends, one more is allowed than there is time for. A twenty-fifth where there is time for five, a fifth for one, two fifths for a half.
     std::int64_t least_growth(double affordable) const noexcept {
         if (affordable <= 0) return kNever;
         const double step = std::min<double>(kStepOfOne * affordable, kStep);
