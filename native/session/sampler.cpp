@@ -131,10 +131,11 @@ public:
             rose_ns_ = now;
         }
         const std::int64_t grown = resident - height_;
-        const bool ends = asked_bytes != 0 || resident < highest_ - highest_ / kFall;
-        const double affordable = affordable_of(resident, ends ? kBurstNs : 0);
-        const bool rests = grown >= height_ / 100 + kLeastAtRest && now - rose_ns_ >= kRestNs && affordable >= kAtRest;
-        if (grown >= least_growth(ends ? affordable + 1 : affordable / kInsurance) || (rests && asked_bytes == 0)) {
+        const bool rests = now - rose_ns_ >= kRestNs && asked_bytes == 0;
+        const bool ends = rests || asked_bytes != 0 || resident < highest_ - highest_ / kFall;
+        const double affordable = affordable_of(resident, 0);
+        const std::int64_t enough = ends ? least_at_end(resident) : least_growth(affordable / kInsurance);
+        if (grown >= enough || (rests && affordable >= kAtRest && grown >= height_ / 100 + kLeastAtRest)) {
             take(recorder, resident);
         } else if (resident < asked_bytes - asked_bytes / kStep) {  // the program did not touch all that it allocated
             refused_ = std::max(refused_, asked_bytes);
@@ -149,7 +150,7 @@ public:
     }
     // The estimate of resident memory from which a thread is to ask before it releases memory.
     std::int64_t asks_from(std::uint64_t now) const noexcept {
-        const std::int64_t growth = least_growth(affordable_of(height_, kBurstNs) + 1);
+        const std::int64_t growth = least_at_end(height_);
         if (growth == kNever || g_requests.waited_ns() > kWaitBurstNs + now / 100) return Requests::kNever;
         return std::max(height_ + growth, refused_ + refused_ / kStep);
     }
@@ -172,7 +173,9 @@ private:
         const double bytes = static_cast<double>(std::max(resident, last_bytes_));
         return left_ns * static_cast<double>(last_bytes_) / (static_cast<double>(last_ns_) * bytes);
     }
-    // Where a peak ends, one more is allowed than there is time for. A twenty-fifth where there is time for five, a fifth for one, two fifths for a half.
+    // Where a peak ends, one more is allowed than there is time for.
+    std::int64_t least_at_end(std::int64_t resident) const noexcept { return least_growth(affordable_of(resident, kBurstNs) + 1); }
+    // A twenty-fifth where there is time for five, a fifth for one, two fifths for a half.
     std::int64_t least_growth(double affordable) const noexcept {
         if (affordable <= 0) return kNever;
         const double step = std::min<double>(kStepOfOne * affordable, kStep);
@@ -185,7 +188,7 @@ private:
         // Of the processor's time: on a busy machine a thread waits for its turn ten times as long as a snapshot takes.
         const std::uint64_t began_ns = process::thread_ns();
         recorder.take_residency_snapshot();
-        last_ns_ = process::thread_ns() - began_ns;
+        last_ns_ = std::max<std::uint64_t>(process::thread_ns() - began_ns, 1);
         last_bytes_ = resident;
         spent_ns_ += last_ns_;
     }
