@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hiwater.analysis.naming import module_of
+from hiwater.capture.ownership import IMPORTS
 from hiwater.capture.paths import Frame, Ints, numbered
 from hiwater.capture.tables import Tables
 
@@ -33,7 +34,6 @@ class Grouping(StrEnum):
     task = "task"
 
 
-IMPORT_SYSTEM = "<frozen importlib."
 _ORIGINS = (Grouping.thread, Grouping.task)  # what a whole call path belongs to
 COARSE = (Grouping.file, Grouping.module, *_ORIGINS)
 
@@ -86,9 +86,7 @@ def build_call_tree(tables: Tables, grouping: Grouping = Grouping.stack, *, hide
 
 def _is_import_system(tables: Tables) -> npt.NDArray[np.bool_]:
     """For each node, whether it is a frame of the import system."""
-    codes = tables["codes"]
-    files = [tables.string(file).startswith(IMPORT_SYSTEM) for file in codes["file"].tolist()]
-    frames: npt.NDArray[np.bool_] = np.array(files, bool)[tables["nodes"]["code"]]
+    frames: npt.NDArray[np.bool_] = (tables.code_owner == IMPORTS)[tables["nodes"]["code"]]
     return frames
 
 

@@ -12,6 +12,7 @@ from contextlib import suppress
 
 from hiwater._os import native
 from hiwater._os.own_command import is_own_command
+from hiwater.recording.own_code import OwnCode
 from hiwater.recording.recorder import Recorder
 
 _running: list[Recorder] = []
@@ -30,7 +31,7 @@ def _record_here(entry: str) -> None:
     """Record this process, a child of the run that `entry`, the value of `HIWATER_RUN`, describes. Nothing of this may disturb the program:
     if it cannot be recorded, it runs without. The run's index has the start of this process, so its report says so."""
     try:
-        fields = dict(field.split("=", 1) for field in entry.split(";", 8))
+        fields = dict(field.split("=", 1) for field in entry.split(";", 9))
         recorder = Recorder(
             f"{_escaped(fields['folder'])}/%p-{_milliseconds()}.hiw",
             sample=fields["sample"],
@@ -41,7 +42,7 @@ def _record_here(entry: str) -> None:
             snapshot_every=int(fields["every"]) / 1e9,
             notify=lambda _: None,
         )
-        recorder.continue_run(fields["run"], fields["folder"])
+        recorder.continue_run(fields["run"], fields["folder"], OwnCode.of_parent(bytes.fromhex(fields["own"]).decode()))
         limit = int(fields["limit"])
         if limit and (limit := _inherited(limit)):
             recorder.note("limit_bytes", str(limit))

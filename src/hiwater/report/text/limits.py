@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
 from rich.text import Text
 
-from hiwater.analysis.call_tree import IMPORT_SYSTEM
-from hiwater.analysis.naming import is_library
+from hiwater.analysis.user_lines import rows_of_paths
 from hiwater.capture import Frame
 from hiwater.capture.limits import suspects
+from hiwater.capture.markers import Marker
 from hiwater.report.formatting import frame_text, place_text, printable, seconds, share, size
 from hiwater.report.request import Report
 from hiwater.report.text.terminal import title
@@ -29,7 +30,7 @@ def refusals(report: Report) -> Iterator[Text]:
     for marker in refused[-_SHOWN:]:
         yield Text.assemble(
             f"  {size(marker.value):>11}{rounded} asked for at {seconds(marker.at_ns)}: ",
-            (frame_text(_own(marker.frames), 90), "bold"),
+            (frame_text(_line_of(report, marker), 90), "bold"),
         )
 
 
@@ -41,17 +42,17 @@ def refused_in_brief(report: Report) -> Iterator[Text]:
     last = refused[-1]
     times = "a request for memory was" if len(refused) == 1 else f"{len(refused):,} requests for memory were"
     which = "of" if len(refused) == 1 else "the last of"
-    frame = _own(last.frames)
+    frame = _line_of(report, last)
     where = place_text(frame, report.capture.facts.get("cwd", ""), 100)
     function = f" in {printable(frame.function, 60)}" if frame.line else ""
     yield Text(f"{times} refused, {which} {size(last.value)} at {where}{function}", "bold red")
 
 
-def _own(frames: tuple[Frame, ...]) -> Frame:
-    """The innermost frame of the user's own code; if there is none, the innermost frame."""
-    frames_shown = [frame for frame in frames if not frame.file.startswith(IMPORT_SYSTEM)]
-    own = [frame for frame in frames_shown if not is_library(frame.file)]
-    return (own or frames_shown or [Frame("[no Python frame]", "", 0)])[-1]
+def _line_of(report: Report, refused: Marker) -> Frame:
+    """The line whose row has what the request's call path holds: the user's own, if there is one."""
+    rows = rows_of_paths(report.capture.tables, np.array([refused.node], np.int64))
+    frame = rows.rows[int(rows.row[0])][1]
+    return frame if frame.function else Frame("[no Python frame]", "", 0)
 
 
 def nearness(report: Report) -> Iterator[Text]:
