@@ -154,7 +154,7 @@ private:
     }
     static std::uint64_t hash_code(const capture::CodeRecord& c) {
         return mix(mix(static_cast<std::uint64_t>(c.function) << 32 | c.file) ^
-                   (static_cast<std::uint64_t>(c.first_line) << 8 | c.kind << 4 | c.owner));
+                   (static_cast<std::uint64_t>(c.first_line) << 8 | std::uint64_t{c.kind} << 4 | c.owner));
     }
     static std::uint64_t hash_node(const capture::NodeRecord& n) {
         // Lines of one function that follow each other, as a module's do while it is imported, are found in one line of the cache.
