@@ -73,14 +73,12 @@ def _report(asked: argparse.Namespace) -> dict[str, str]:
 
 def _most(report: Report, ranking: Ranking, sources: Sources) -> str:
     """The line to change, in the words of every report, and its source."""
-    line = ranking.headline
+    line, lead = ranking.headline, f"{size(ranking.total_bytes)} allocated at the {report.snapshot.name}"
     if line is None or (line.group == Group.other and not ranking.lines):
-        return f"nothing of it at the {report.snapshot.name} by your code"
+        return f"{lead}, nothing of it by your code"
+    place = f"{_place(line)} in {printable(line.frame.function, 60)}"
     source = printable(sources.line(line.frame.file, line.frame.line), 70)
-    words = "".join(
-        sentence("", ranking.top_line, f"{_place(line)} in {printable(line.frame.function, 60)}", ranking.total_bytes)
-    )
-    return words.removeprefix("; ").removeprefix(", ") + f"  {source}".rstrip()
+    return f"{''.join(sentence(lead, ranking.top_line, place, ranking.total_bytes))}  {source}".rstrip()
 
 
 def _place(line: UserLine) -> str:
