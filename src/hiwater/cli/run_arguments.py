@@ -147,7 +147,7 @@ class RunArguments:
         self.open = settings.flag("open", False)
         self.holders = settings.flag("holders", False)
         self.snapshot_every = settings.text("snapshot_every")
-        self.own: list[str] = []
+        self.own = settings.names("own")
         self.standby = False
         self.quiet = settings.flag("quiet", False)
         self.verbose = settings.flag("verbose", False)

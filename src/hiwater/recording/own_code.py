@@ -11,6 +11,7 @@ import sys
 
 from hiwater._os import settings
 from hiwater.capture import ownership
+from hiwater.errors import UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class OwnCode:
 
     @classmethod
     def of_this_process(cls, named: Iterable[str] = ()) -> Self:
-        """What counts in the program that this process runs. Raises UsageError for a setting that is no list of names."""
+        """What counts in the program that this process runs."""
         found = cls()
         found.own = dict.fromkeys(named, "named") | dict.fromkeys(_settings(), "named")
         for package, why in _local_installs(sys.path):
@@ -109,10 +110,11 @@ class OwnCode:
 
 
 def _settings() -> list[str]:
-    """The packages in HIWATER_OWN, separated by commas, and in `own` of the nearest pyproject.toml."""
+    """The packages in HIWATER_OWN, separated by commas, or in `own` of the nearest pyproject.toml. A program does not fail by a mistake there:
+    `hiwater run` tells of it."""
     try:
         return settings.here().names("own")
-    except OSError:
+    except (OSError, UsageError):
         return []
 
 
