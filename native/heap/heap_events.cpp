@@ -126,8 +126,10 @@ void* Recorder::record_biased_rare(Thread& t, LiveTable::Region* region, void* b
 template <Kind kKind>
 void* Recorder::record_biased_large(Thread& t, LiveTable::Region* region, void* block, std::size_t bytes) noexcept {
     constexpr auto kind = static_cast<std::uint32_t>(kKind);
-    if (t.has_unowned && bytes >= kAsksAgain) [[unlikely]]
+    if (t.has_unowned && bytes >= kAsksAgain) [[unlikely]] {
         guarded([&] { renew_wait(t); });
+        if (t.top->account[kind] == 0) return record_biased_rare<kKind>(t, region, block, bytes);
+    }
     const std::uint32_t account = t.top->account[kind];
     if (!LiveTable::insert_large_fast(region, address_of(block), bytes, account)) [[unlikely]]
         return record_biased_rare<kKind>(t, region, block, bytes);

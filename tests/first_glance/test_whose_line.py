@@ -279,7 +279,11 @@ def test_each_line_that_waits_has_what_was_done_for_it(place: Place, sample: tup
         "    own = concurrent.futures.ThreadPoolExecutor(1)\n"
         f"    more.extend(own.map(library.make, [{SIZE}] * 4))\n"
         "thread = threading.Thread(target=submit)\nthread.start()\nthread.join()\n"
-        "small = list(concurrent.futures.ThreadPoolExecutor(1).map(str.split, ['abc ' * 200_000]))\n",
+        "small = list(concurrent.futures.ThreadPoolExecutor(1).map(str.split, ['abc ' * 200_000]))\n"
+        "def own(size):\n"
+        "    return bytearray(b'1') * size\n"
+        f"kept += pool.map(own, [{SIZE}])\n"
+        f"kept += pool.map(own, [{SIZE}])\n",
     )
     said = place.headline("program.py", options=sample)
     assert said.startswith("most waited for at program.py:8 in submit: 80.0 MiB")
@@ -288,5 +292,8 @@ def test_each_line_that_waits_has_what_was_done_for_it(place: Place, sample: tup
     waited = {row.frame.line: row.bytes for row in ranking.lines if row.group == Group.waited}
     assert [round(waited[line] / SIZE) for line in (4, 5, 8)] == [1, 2, 4]
     assert 5 << 20 < waited[12] < 20 << 20
+    # Its own lines lose nothing when the thread is waited for at another line.
+    assert [round(row.bytes / SIZE) for row in ranking.lines if row.group == Group.line and row.frame.line == 14] == [2]
+    capture.check()
     text = run_hiwater("report", "a.hiw", folder=place.folder, check=True).stdout
     assert "  waited for at program.py:8 " in text
