@@ -72,7 +72,8 @@ test-clusters: ## test what is done for cluster engines, with real clusters on t
 # What is not installed is a failure here, not a test left out.
 test-programs: $(VENV)/installed ## install real programs and compare what they do alone and recorded
 	$(BIN)/python -m pip install --quiet --no-build-isolation --editable '.[test,programs]'
-	HIWATER_TEST_ALL_PROGRAMS=1 $(BIN)/python -m pytest -m 'programs or not programs' tests/real_programs/test_real_programs.py tests/real_programs/test_real_allocators.py
+	HIWATER_TEST_ALL_PROGRAMS=1 $(BIN)/python -m pytest -m 'programs or not programs' tests/real_programs/test_real_programs.py tests/real_programs/test_real_allocators.py \
+		tests/first_glance/test_installed.py
 
 # A quarter of an hour for each interpreter: `make test-cpython WORDS='--only 3.13 test_gc test_signal'` chooses.
 test-cpython: $(VENV)/installed ## compare CPython's regression suite plain and recorded, on every CPython that is found

@@ -121,15 +121,18 @@ void begin_counting() {
 
 std::string start(const std::string& path, const std::map<std::string, std::string>& facts, const std::string& internal_prefix,
                   std::uint64_t sample_bytes, std::uint64_t sample_seed, const std::string& cgroup_usage,
-                  const std::vector<std::string>& cgroup_limits, const std::string& own_script, const std::string& last_words,
+                  const std::vector<std::string>& cgroup_limits, const std::string& own_script,
+                  const std::vector<std::pair<std::string, unsigned>>& owner_rules, const std::string& last_words,
                   std::uint64_t interval_ns, unsigned mode, const std::string& run_variable, const std::string& run_folder,
                   bool residency_snapshots) {
     const bool counting = Recorder::instance().counts_only();
     if (hiwater::recording() && !counting)
         throw EngineFault("a recording is in progress already: stop it before another is started");
     if (counting) end(-1);
+    std::vector<hiwater::OwnerRule> rules;
+    for (const auto& [pattern, owner] : owner_rules) rules.push_back({pattern, static_cast<hiwater::capture::Owner>(owner)});
     if (int error = begin({path, mode, false, facts, sample_bytes, sample_seed, cgroup_usage, cgroup_limits, internal_prefix,
-                           own_script, last_words, interval_ns, run_variable, run_folder, residency_snapshots})) {
+                           own_script, rules, last_words, interval_ns, run_variable, run_folder, residency_snapshots})) {
         if (counting) begin_counting();
         raise_os_error(error, path);
     }
@@ -266,7 +269,7 @@ void write_window(const std::string& path, std::uint64_t start_ns) {
 }
 
 nb::dict top_line(const hiwater::TopLine& top) {
-    constexpr const char* groups[] = {"line", "import", "other"};
+    constexpr const char* groups[] = {"line", "waited", "import", "other"};
     nb::dict out;
     out["group"] = groups[static_cast<std::size_t>(top.group)];
     out["file"] = top.file;
@@ -385,9 +388,9 @@ NB_MODULE(_core, m) {
         "callable"_a, "arguments"_a);
     m.def("compile_source", &compile_source, "source"_a, "file"_a);
     m.def("start", &start, "path"_a, nb::kw_only(), "facts"_a, "internal_prefix"_a, "sample_bytes"_a = 0, "sample_seed"_a = 0,
-          "cgroup_usage"_a = "", "cgroup_limits"_a = std::vector<std::string>(), "own_script"_a = "", "last_words"_a = "",
-          "interval_ns"_a = 0, "mode"_a = hiwater::capture::kPrivate, "run_variable"_a = "", "run_folder"_a = "",
-          "residency_snapshots"_a = true);
+          "cgroup_usage"_a = "", "cgroup_limits"_a = std::vector<std::string>(), "own_script"_a = "",
+          "owner_rules"_a = std::vector<std::pair<std::string, unsigned>>(), "last_words"_a = "", "interval_ns"_a = 0,
+          "mode"_a = hiwater::capture::kPrivate, "run_variable"_a = "", "run_folder"_a = "", "residency_snapshots"_a = true);
     m.def(
         "limit_address_space",
         [](std::uint64_t bytes) {

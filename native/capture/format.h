@@ -97,13 +97,23 @@ enum class CodeKind : std::uint32_t {
     thread = 1,         // root of a thread's stacks; `function` is the thread's name
     native_thread = 2,  // the [thread] frame that native threads' blocks hang under
     label = 3,          // a note below the stack, such as the file of a mapping
+    wait = 4,  // below a stack on which no line is the program's own: where the thread stood that waits for it, with its line
+};
+
+// Whose code it is. Decided once, when the code is interned (stacks/ownership.h).
+enum class Owner : std::uint16_t {
+    library = 0,  // also the interpreter, and what a library generated: its bytes belong to the line that called it
+    own = 1,      // the user's
+    run = 2,      // of the package that is run, which was installed: the user's where no line above it is `own`
+    imports = 3,  // the import system
 };
 
 struct CodeRecord {
     std::uint32_t function;  // string: qualified name
     std::uint32_t file;      // string
     std::uint32_t first_line;
-    std::uint32_t kind;  // CodeKind
+    std::uint16_t kind;   // CodeKind
+    std::uint16_t owner;  // Owner
 };
 
 struct NodeRecord {

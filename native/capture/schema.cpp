@@ -101,7 +101,7 @@ void header_fields(SchemaText& schema) {
 void tables(SchemaText& schema) {
     schema.table("string_bytes", 1);
     HIWATER_TABLE(strings, StringRecord, offset, length, reserved);
-    HIWATER_TABLE(codes, CodeRecord, function, file, first_line, kind);
+    HIWATER_TABLE(codes, CodeRecord, function, file, first_line, kind, owner);
     HIWATER_TABLE(nodes, NodeRecord, parent, code, line, reserved);
     HIWATER_TABLE(accounts, AccountRecord, live_bytes, live_blocks, saved_bytes, saved_blocks, generation, total_bytes,
                   total_blocks, node, kind, sampled);

@@ -88,7 +88,7 @@ void* Recorder::record_sampled(void* block, std::size_t bytes, Kind kind) noexce
             [&](Thread& t) {
                 if (is_internal(t)) return;
                 insert_sampled(reinterpret_cast<std::uintptr_t>(block), bytes,
-                               accounts_.account(t.top->node, kind, bytes < sample_bytes_));
+                               accounts_.account(charged_node(t), kind, bytes < sample_bytes_));
             },
             &was_behind, kind);
         if (!is_recorded) lose_event();

@@ -38,7 +38,7 @@ void Recorder::merge_thread_accounts() noexcept {
 template <Kind kKind>
 [[gnu::always_inline]] inline bool Recorder::add_shared(Thread& t, LiveTable::Region* region, std::uintptr_t address,
                                                         std::size_t bytes) noexcept {
-    if (!is_on() || !is_up_to_date(t)) return false;
+    if (!is_on() || !is_up_to_date(t) || (t.has_unowned && bytes >= kAsksAgain)) return false;
     const auto is_new = [&t](std::uint32_t) {
         hw_frames_forget(&t.memo);  // the next walk must see everything that moved
         return false;

@@ -35,13 +35,14 @@ struct ThreadStart {
     void* (*routine)(void*);
     void* argument;
     std::uint32_t node, session;
+    std::uint64_t starter;
     ThreadName name;
 };
 
 void* run_thread(void* packed) {
     ThreadStart start = *static_cast<ThreadStart*>(packed);
     unmap_pages(packed, kPage);
-    recorder().adopt_thread(start.node, start.session, start.name);
+    recorder().adopt_thread(start.node, start.session, start.starter, start.name);
     return start.routine(start.argument);
 }
 
@@ -54,6 +55,7 @@ int hook_pthread_create(pthread_t* thread, const pthread_attr_t* attributes, voi
     packed->routine = routine;
     packed->argument = argument;
     packed->session = recorder().session();
+    packed->starter = hw_own_state();
     // A Python thread has frames of its own from the first; a native one hangs under the stack that made it.
     if (in_interpreter(reinterpret_cast<const void*>(routine))) {
         name_started_thread(&packed->name);

@@ -71,17 +71,17 @@ void append_place(LastWords::Text* out, const TopLineView& top, const std::strin
     append_name(out, top.function);
 }
 
-// The same rules as `_top_line` of recording/summary.py.
+// As short as can be; src/hiwater/_os/headline.py has the sentence.
 void append_most(LastWords::Text* out, const TopLineView& top, const std::string& folder) noexcept {
     if (!top.is_known) return append(out, "; most: nothing that was recorded");
-    const bool is_untouched = top.untouched_bytes > top.bytes && top.group == LineGroup::line;
+    const bool is_untouched = top.untouched_bytes > top.bytes && top.group <= LineGroup::waited;
     const Size bytes(is_untouched ? top.untouched_bytes : top.bytes);
     if (top.group == LineGroup::imports) {
         append(out, "; most: imports, %s; %s of it at ", Size(top.imports_bytes).text, bytes.text);
     } else if (top.group == LineGroup::other && top.other_bytes != 0) {
         append(out, "; most: code that none of your lines called, %s; %s of it at ", Size(top.other_bytes).text, bytes.text);
     } else {
-        append(out, "; most: %s at ", bytes.text);
+        append(out, top.group == LineGroup::waited ? "; most: %s waited for at " : "; most: %s at ", bytes.text);
     }
     append_place(out, top, folder);
     if (is_untouched) append(out, ", allocated and never touched");

@@ -10,6 +10,7 @@
 
 #include "capture/capture_file.h"
 #include "session/top_line.h"
+#include "stacks/ownership.h"
 
 namespace hiwater {
 
@@ -33,6 +34,7 @@ struct StartOptions {
     std::string cgroup_usage;                // file with the group's usage; "" where there is none
     std::vector<std::string> cgroup_limits;  // files with the limits of the group and of those around it
     std::string internal_prefix, own_script;
+    std::vector<OwnerRule> owner_rules;
     std::string last_words;         // the file for them; "": none
     std::uint64_t interval_ns = 0;  // a snapshot of what is live is due each time so much has passed; 0: at markers and phases only
     // How children of the process are recorded (session/children.h). `run_variable`: the entry for their environment, to which the run's

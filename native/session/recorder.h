@@ -164,7 +164,7 @@ public:
 
     // The node native threads started from here hang under; 0 when not recording.
     std::uint32_t thread_start_node() noexcept;
-    void adopt_thread(std::uint32_t node, std::uint32_t session, const ThreadName& name) noexcept;
+    void adopt_thread(std::uint32_t node, std::uint32_t session, std::uint64_t starter, const ThreadName& name) noexcept;
     // A thread has a name from now on, unless the one it has means more (NameOf).
     void name_thread(pthread_t id, const char* name, NameOf from) noexcept;
     std::uint32_t session() const noexcept { return session_; }
@@ -279,6 +279,11 @@ private:
     static int grow_memo(hw_memo* memo, std::uint32_t capacity);
     void intern_slot(Thread& t, const hw_slot& slot, std::uint64_t key, Thread::Edge* edge);
     std::uint32_t account_at_top(Thread& t, capture::Kind kind);
+    bool is_owned(std::uint32_t node) const;
+    std::uint64_t starter_of(pthread_t id);
+    bool find_wait(Thread& t);
+    void renew_wait(Thread& t);
+    std::uint32_t charged_node(Thread& t);
     static bool is_internal(const Thread& t) noexcept { return (t.top->flags & Thread::kInternal) != 0; }
 
     template <typename Work>

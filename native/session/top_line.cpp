@@ -9,6 +9,7 @@
 
 #include "session/last_words.h"
 #include "session/recorder.h"
+#include "stacks/waits.h"
 
 namespace hiwater {
 
@@ -17,8 +18,6 @@ namespace {
 constexpr std::int64_t kLeadsAbove = 4;            // LEADS_ABOVE of analysis/user_lines.py
 constexpr std::int64_t kWorthLeading = 1 << 20;    // WORTH_LEADING of the same
 constexpr std::uint64_t kSettledNs = 100'000'000;  // SETTLED_NS of capture/untouched.py
-constexpr std::string_view kImportSystem = "<frozen importlib.";
-constexpr std::string_view kGenerated = "<string>";
 
 // Pages of our own: the words of a program that has no memory left are found with these, and the program's heap stays as it is.
 class Pages final : public std::pmr::memory_resource {
@@ -36,32 +35,7 @@ TopLine owned(const TopLineView& view) {
             view.bytes,    view.untouched_bytes, view.imports_bytes,     view.all_untouched_bytes,   view.other_bytes};
 }
 
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
-
-// Whether `rest` begins with "3/", "3.11/" or "3.13t/": what follows "/python" in the name of the standard library's folder.
-bool begins_with_version(std::string_view rest) {
-    if (!rest.starts_with("3")) return false;
-    rest.remove_prefix(1);
-    if (rest.starts_with(".")) {
-        rest.remove_prefix(1);
-        if (rest.empty() || !is_digit(rest[0])) return false;
-        while (!rest.empty() && is_digit(rest[0])) rest.remove_prefix(1);
-        if (rest.starts_with("t")) rest.remove_prefix(1);
-    }
-    return rest.starts_with("/");
-}
-
 }  // namespace
-
-bool is_library_file(std::string_view file) noexcept {
-    if (file.empty() || (file.starts_with("<frozen ") && file.ends_with(">"))) return true;
-    for (const std::string_view folder : {"/site-packages/", "/dist-packages/"})
-        if (file.find(folder) != file.npos) return true;
-    for (const std::string_view folder : {"/lib/python", "/lib64/python"})
-        for (auto at = file.find(folder); at != file.npos; at = file.find(folder, at + 1))
-            if (begins_with_version(file.substr(at + folder.size()))) return true;
-    return false;
-}
 
 std::string_view function_around(std::string_view name) noexcept {
     for (;;) {
@@ -85,16 +59,32 @@ public:
     LineRanking(const CallTree& tree, const Accounts& accounts, const LargeBlocks& large, At at, std::uint64_t now_ns)
         : tree_(tree), accounts_(accounts), large_(large), at_(at), now_ns_(now_ns) {}
 
-    // Comes first. False where somebody else wrote to the capture.
-    bool classify() {
-        classify_codes();
-        return classify_nodes();
-    }
-
     TopLineView top() {
         read_untouched();
         add_accounts();
         return headline();
+    }
+
+    // Comes first. False where somebody else wrote to the capture.
+    bool place_nodes() {
+        places_.assign(tree_.node_count(), {});
+        for (std::uint32_t id = 1; id < places_.size(); ++id) {
+            const capture::NodeRecord& node = tree_.node(id);
+            if (node.code >= tree_.code_count() || node.parent >= id) return false;
+            Place place = places_[node.parent];
+            const capture::CodeRecord& code = tree_.code_record(node.code);
+            const auto owner = static_cast<capture::Owner>(code.owner);
+            if (!is(code, capture::CodeKind::label)) place.innermost = id;
+            if (owner == capture::Owner::own || (owner == capture::Owner::run && !place.has_own)) {
+                place.owner = id;
+                place.has_own = owner == capture::Owner::own;
+                place.below_import = false;
+            } else if (owner == capture::Owner::imports) {
+                place.below_import = true;
+            }
+            places_[id] = place;
+        }
+        return true;
     }
 
     // The node whose line stands for a call path.
@@ -104,6 +94,9 @@ public:
     }
 
 private:
+    static constexpr std::size_t kGroups = 4, kLine = static_cast<std::size_t>(LineGroup::line),
+                                 kImports = static_cast<std::size_t>(LineGroup::imports),
+                                 kOther = static_cast<std::size_t>(LineGroup::other);
     struct Row {
         std::int64_t bytes = 0, untouched = 0;
     };
@@ -119,55 +112,12 @@ private:
         std::uint32_t owner = 0;      // the innermost node of the user's own code at or above
         std::uint32_t innermost = 0;  // that is no label
         bool below_import = false;    // the import system is below the owner
+        bool has_own = false;         // the owner is more than the package that is run
     };
 
-    void classify_codes() {
-        const auto count = tree_.code_count();
-        is_own_.assign(count, false);
-        is_import_.assign(count, false);
-        is_generated_.assign(count, false);
-        for (std::uint32_t code = 1; code < count; ++code) {
-            const capture::CodeRecord& record = tree_.code_record(code);
-            const std::string_view file = tree_.text_of(record.file);
-            is_import_[code] = file.starts_with(kImportSystem);
-            is_generated_[code] = file == kGenerated;
-            is_own_[code] = kind_of(code) == capture::CodeKind::python && !is_library_file(file);
-        }
-    }
-
-    // Code from a string is a library's, such as the methods of a dataclass. Under `-c` it is the program, and begins a thread.
-    bool is_command() const {
-        for (std::uint32_t id = 1; id < tree_.node_count(); ++id) {
-            const capture::NodeRecord& node = tree_.node(id);
-            if (node.code < is_generated_.size() && is_generated_[node.code] && is_thread(node.parent)) return true;
-        }
-        return false;
-    }
-    bool is_thread(std::uint32_t id) const {
-        if (id == 0 || id >= tree_.node_count()) return false;
-        const capture::NodeRecord& node = tree_.node(id);
-        return node.parent == 0 && node.code < is_own_.size() && kind_of(node.code) == capture::CodeKind::thread;
-    }
-    capture::CodeKind kind_of(std::uint32_t code) const { return static_cast<capture::CodeKind>(tree_.code_record(code).kind); }
-
-    bool classify_nodes() {
-        if (!is_command())
-            for (std::size_t code = 0; code < is_own_.size(); ++code) is_own_[code] = is_own_[code] && !is_generated_[code];
-        places_.assign(tree_.node_count(), {});
-        for (std::uint32_t id = 1; id < places_.size(); ++id) {
-            const capture::NodeRecord& node = tree_.node(id);
-            if (node.code >= is_own_.size() || node.parent >= id) return false;
-            Place place = places_[node.parent];
-            if (kind_of(node.code) != capture::CodeKind::label) place.innermost = id;
-            if (is_own_[node.code]) {
-                place.owner = id;
-                place.below_import = false;
-            } else if (is_import_[node.code]) {
-                place.below_import = true;
-            }
-            places_[id] = place;
-        }
-        return true;
+    const capture::CodeRecord& code_of(std::uint32_t node) const { return tree_.code_record(tree_.node(node).code); }
+    static bool is(const capture::CodeRecord& code, capture::CodeKind kind) {
+        return static_cast<capture::CodeKind>(code.kind) == kind;
     }
 
     // As `never_touched` in capture/untouched.py, which says why.
@@ -222,27 +172,27 @@ private:
     void add_untouched(std::uint32_t node, const Key& key, std::uint32_t code, std::int64_t bytes) {
         const std::uint32_t own = tree_.node(node).code;
         const bool is_librarys =
-            kind_of(own) == capture::CodeKind::label && tree_.text_of(tree_.code_record(own).file).starts_with(kMappedBy);
+            is(code_of(node), capture::CodeKind::label) && tree_.text_of(code_of(node).file).starts_with(kMappedBy);
         const Key place = is_librarys ? Key{LineGroup::other, 0, 0, own} : key;
         rows_[place].untouched += bytes;
         bytes_of_code_[{place, is_librarys ? own : code}] += 0;
     }
 
     Key key_of(const Place& place, const capture::NodeRecord& node) const {
-        const LineGroup group = place.below_import ? LineGroup::imports : place.owner != 0 ? LineGroup::line : LineGroup::other;
+        LineGroup group = place.below_import ? LineGroup::imports : place.owner != 0 ? LineGroup::line : LineGroup::other;
+        if (group == LineGroup::line && is(code_of(place.owner), capture::CodeKind::wait)) group = LineGroup::waited;
         if (node.line == 0) return {group, 0, 0, node.code};
         return {group, tree_.code_record(node.code).file, node.line, 0};
     }
 
+    // As `Ranking.headline` of analysis/user_lines.py, which says why.
     TopLineView headline() const {
-        constexpr auto kLine = static_cast<std::size_t>(LineGroup::line), kImports = static_cast<std::size_t>(LineGroup::imports),
-                       kOther = static_cast<std::size_t>(LineGroup::other);
-        std::array<std::int64_t, 3> sums{};
-        std::array<const Entry*, 3> first{};
+        std::array<std::int64_t, kGroups> sums{};
+        std::array<const Entry*, kGroups> first{};
         const Entry* unused = nullptr;
         std::int64_t all_untouched = 0;
         for (const Entry& entry : rows_) {
-            const auto group = static_cast<std::size_t>(std::get<0>(entry.first));
+            const auto group = static_cast<std::size_t>(listed_with(std::get<0>(entry.first)));
             const Row& row = entry.second;
             sums[group] += row.bytes;
             all_untouched += row.untouched;
@@ -251,14 +201,13 @@ private:
             const bool is_more = unused == nullptr || row.untouched > unused->second.untouched;
             if (is_more || (row.untouched == unused->second.untouched && comes_before(entry, *unused))) unused = &entry;
         }
-        const Entry* chosen = nullptr;
-        for (const Entry* entry : first)
-            if (chosen == nullptr) chosen = entry;
         const std::int64_t least = kLeadsAbove * sums[kLine];
-        if (sums[kImports] > std::max(sums[kOther], least)) chosen = first[kImports];
-        if (sums[kOther] > std::max(sums[kImports], least) && sums[kOther] >= kWorthLeading) chosen = first[kOther];
-        const std::int64_t touched = sums[kLine] + sums[kImports] + sums[kOther];
-        if (unused != nullptr && unused->second.untouched > kLeadsAbove * touched) chosen = unused;
+        std::size_t leads = first[kLine] != nullptr ? kLine : first[kImports] != nullptr ? kImports : kOther;
+        if (sums[kImports] > std::max(sums[kOther], least)) leads = kImports;
+        if (sums[kOther] > std::max(sums[kImports], least) && sums[kOther] >= kWorthLeading) leads = kOther;
+        const Entry* chosen = first[leads];
+        const std::int64_t touched = leads == kLine ? kLeadsAbove * (sums[kLine] + sums[kImports] + sums[kOther]) : sums[leads];
+        if (unused != nullptr && unused->second.untouched > touched) chosen = unused;
         if (chosen == nullptr) return {};
         TopLineView top = described(*chosen);
         top.imports_bytes = sums[kImports];
@@ -266,6 +215,8 @@ private:
         top.all_untouched_bytes = all_untouched;
         return top;
     }
+
+    static LineGroup listed_with(LineGroup group) { return group == LineGroup::waited ? LineGroup::line : group; }
 
     bool comes_before(const Entry& one, const Entry& other) const {
         const auto order = [this](const Entry& entry) {
@@ -286,6 +237,7 @@ private:
         top.group = std::get<0>(entry.first);
         top.file = tree_.text_of(code.file);
         top.function = function_around(tree_.text_of(code.function));
+        if (top.group == LineGroup::waited) top.function.remove_prefix(std::min(top.function.size(), kWaitedFor.size()));
         if (top.file.starts_with(kMappedBy)) {
             top.function = top.file.substr(kMappedBy.size());
             top.file = {};
@@ -303,11 +255,10 @@ private:
     const std::uint64_t now_ns_;
     Pages pages_;
     std::pmr::monotonic_buffer_resource memory_{16 * kPage, &pages_};
-    // Through an allocator: in braces a pointer would be an element of a vector of bools.
+    // Through an allocator: in braces a pointer would be an element of a vector.
     const std::pmr::polymorphic_allocator<> in_memory_{&memory_};
-    std::pmr::vector<bool> is_own_{in_memory_}, is_import_{in_memory_}, is_generated_{in_memory_};  // by code
-    std::pmr::vector<Place> places_{in_memory_};                                                    // by node
-    std::pmr::map<std::uint32_t, std::int64_t> untouched_{in_memory_};                              // by node
+    std::pmr::vector<Place> places_{in_memory_};                        // by node
+    std::pmr::map<std::uint32_t, std::int64_t> untouched_{in_memory_};  // by node
     std::pmr::map<Key, Row> rows_{in_memory_};
     std::pmr::map<std::pair<Key, std::uint32_t>, std::int64_t> bytes_of_code_{in_memory_};
 };
@@ -315,7 +266,7 @@ private:
 // Under the lock, with the capture open.
 void Recorder::name_lines(Summary& summary) {
     LineRanking ranking(tree_, accounts_, large_blocks_, LineRanking::At::peak, now_ns());
-    if (!ranking.classify()) return;
+    if (!ranking.place_nodes()) return;
     summary.top = owned(ranking.top());
     Refusal& refused = summary.refused;
     refused.count = refusals_;
@@ -335,7 +286,7 @@ void Recorder::name_lines(Summary& summary) {
 // Under the lock.
 void Recorder::compose_last_words(LastWords::Text* out) {
     LineRanking ranking(tree_, accounts_, large_blocks_, LineRanking::At::now, now_ns());
-    const bool is_sound = ranking.classify();
+    const bool is_sound = ranking.place_nodes();
     last_words_.compose(limits_.nearest(), is_sound ? ranking.top() : TopLineView(), file_.header().resident_last_bytes, path_,
                         out);
 }

@@ -1,5 +1,5 @@
-// The headline of a recording: the line of the user's own code to change first. `analysis/user_lines.py` finds it by the same rules from a
-// capture, and has their description.
+// The headline of a recording: the line of the user's own code to change first. `analysis/user_lines.py` sums in the same way from a
+// capture, and has the description. Whose code it is stands in the capture (stacks/ownership.h).
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 namespace hiwater {
 
 // The groups have the order of analysis.user_lines.Group.
-enum class LineGroup : std::uint8_t { line, imports, other };
+enum class LineGroup : std::uint8_t { line, waited, imports, other };
 
 template <typename Text>
 struct TopLineOf {
@@ -32,8 +32,6 @@ struct Refusal {
     std::uint32_t line = 0;
 };
 
-// Whether a file is an installed package's, the standard library's, or no Python file.
-bool is_library_file(std::string_view file) noexcept;
 // The function that a comprehension stands in; any other name as it is.
 std::string_view function_around(std::string_view name) noexcept;
 

@@ -63,8 +63,10 @@ public:
         return id;
     }
 
-    std::uint32_t code(std::string_view function, std::string_view file, std::uint32_t first_line, capture::CodeKind kind) {
-        const capture::CodeRecord record{string(function), string(file), first_line, static_cast<std::uint32_t>(kind)};
+    std::uint32_t code(std::string_view function, std::string_view file, std::uint32_t first_line, capture::CodeKind kind,
+                       capture::Owner owner = capture::Owner::library) {
+        const capture::CodeRecord record{string(function), string(file), first_line, static_cast<std::uint16_t>(kind),
+                                         static_cast<std::uint16_t>(owner)};
         const std::uint64_t hash = hash_code(record);
         const std::uint32_t known = code_set_.find(hash, [&](std::uint32_t id) { return same(codes_[id], record); });
         if (known != 0) return known;
@@ -87,7 +89,7 @@ public:
     std::uint32_t find_code(std::string_view function, capture::CodeKind kind) const {
         const std::uint32_t text = find_string(function, hash_text(function)), no_file = find_string({}, hash_text({}));
         if (text == 0 || no_file == 0) return 0;
-        const capture::CodeRecord record{text, no_file, 0, static_cast<std::uint32_t>(kind)};
+        const capture::CodeRecord record{text, no_file, 0, static_cast<std::uint16_t>(kind), 0};
         return code_set_.find(hash_code(record), [&](std::uint32_t id) { return same(codes_[id], record); });
     }
 
@@ -144,14 +146,15 @@ private:
         return string_set_.find(hash, [&](std::uint32_t id) { return text_of(id) == text; });
     }
     static bool same(const capture::CodeRecord& a, const capture::CodeRecord& b) {
-        return a.function == b.function && a.file == b.file && a.first_line == b.first_line && a.kind == b.kind;
+        return a.function == b.function && a.file == b.file && a.first_line == b.first_line && a.kind == b.kind &&
+               a.owner == b.owner;
     }
     static bool same(const capture::NodeRecord& a, const capture::NodeRecord& b) {
         return a.parent == b.parent && a.code == b.code && a.line == b.line;
     }
     static std::uint64_t hash_code(const capture::CodeRecord& c) {
         return mix(mix(static_cast<std::uint64_t>(c.function) << 32 | c.file) ^
-                   (static_cast<std::uint64_t>(c.first_line) << 8 | c.kind));
+                   (static_cast<std::uint64_t>(c.first_line) << 8 | std::uint64_t{c.kind} << 4 | c.owner));
     }
     static std::uint64_t hash_node(const capture::NodeRecord& n) {
         // Lines of one function that follow each other, as a module's do while it is imported, are found in one line of the cache.

@@ -9,16 +9,19 @@ void Codes::begin(const StartOptions& options) {
     positions_.resize(kPositions);
     internal_prefix_ = options.internal_prefix;
     own_script_ = options.own_script;
+    ownership_.begin(options.owner_rules);
 }
 
 void Codes::reset() noexcept {
     class_.reset();
     positions_.reset();
+    ownership_.reset();
 }
 
 void Codes::forget_in_child() noexcept {
     ::new (static_cast<void*>(&class_)) PageVector<std::uint8_t>();
     ::new (static_cast<void*>(&positions_)) PageVector<Position>();
+    ownership_.forget_in_child();
 }
 
 std::uint8_t Codes::classify(std::string_view function, std::string_view file) const noexcept {
@@ -43,8 +46,10 @@ std::uint32_t Codes::code_of(const hw_code_info& info) {
     char function[1000], file[2000];
     const std::uint32_t function_bytes = hw_str_utf8(info.qualname, function, sizeof function);
     const std::uint32_t file_bytes = hw_str_utf8(info.filename, file, sizeof file);
-    const std::uint32_t code = tree_.code({function, function_bytes}, {file, file_bytes},
-                                          static_cast<std::uint32_t>(info.first_line), capture::CodeKind::python);
+    const std::string_view name(file, file_bytes);
+    const capture::Owner owner = info.is_generated != 0 ? capture::Owner::library : ownership_.owner_of(tree_.string(name), name);
+    const std::uint32_t code =
+        tree_.code({function, function_bytes}, name, static_cast<std::uint32_t>(info.first_line), capture::CodeKind::python, owner);
     tree_.remember_code(info.code, code);
     return code;
 }

@@ -7,6 +7,7 @@
 
 #include "session/options.h"
 #include "stacks/call_tree.h"
+#include "stacks/ownership.h"
 #include "stacks/thread_state.h"
 
 namespace hiwater {
@@ -41,6 +42,7 @@ private:
 
     CallTree& tree_;
     std::string internal_prefix_, own_script_;
+    Ownership ownership_;
     PageVector<std::uint8_t> class_;  // by code; 0x80: known
     PageVector<Position> positions_;  // met lately, each in the one place there is for it
 };

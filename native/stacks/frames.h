@@ -92,6 +92,15 @@ uintptr_t hw_code_bytes(const void* code);
  * still being built, which like CPython we leave out. The cursor is any of the caller's, zeroed when a code object may have died. */
 int hw_frame_describe(const hw_slot* slot, hw_line_cursor* cursor, hw_code_info* info);
 
+/* The state of the interpreter that the calling thread, which holds the GIL, runs in, by a number that no other state gets; 0 without the GIL. */
+uint64_t hw_own_state(void);
+
+/* The frames of another state of the same interpreter, from the innermost one to the root, until `visit` returns other than 0. State 0 is the
+ * oldest, which is the main thread's. Its thread stands still meanwhile, for the caller holds the GIL, and *thread is its pthread_self(), 0 where
+ * there is no such state. Returns what `visit` did, 0 at the end; -1 where the calling thread does not hold the GIL. */
+typedef int (*hw_visit_slot)(const hw_slot* slot, void* context);
+int hw_frames_of_other(uint64_t state, hw_visit_slot visit, void* context, unsigned long* thread);
+
 /* How often the main interpreter has collected the garbage of its oldest generation, which is all of it. From any thread, without the
  * GIL; -1 once the interpreter is being finalized. */
 int64_t hw_full_collections(void);

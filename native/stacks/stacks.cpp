@@ -215,7 +215,7 @@ bool Recorder::settle_top(Thread& t, std::uint32_t changed) noexcept {
 std::uint32_t Recorder::account_at_top(Thread& t, Kind kind) {
     std::uint32_t& account = t.top->account[static_cast<std::uint32_t>(kind)];
     if (account == 0 && !is_internal(t)) {
-        const std::uint32_t opened = accounts_.account(t.top->node, kind);
+        const std::uint32_t opened = accounts_.account(charged_node(t), kind);
         if (opened > LiveTable::kMaxAccount) throw capture::NoRoom{0};
         account = opened;
     }

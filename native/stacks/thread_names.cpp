@@ -123,6 +123,10 @@ void ThreadNames::set_base(Thread& t, std::uint32_t start_node) {
     } else if (name.of == NameOf::system) {
         name.take(SystemName().text, NameOf::system);  // it may have changed between two recordings
     }
+    t.is_main = is_main_thread();
+    t.has_unowned = false;
+    t.waits_at = {};
+    t.wait_code = 0;
     if (Series* const ended = series_of(t.ended_series)) ended->has_ended = true;
     t.ended_series = 0;
     const ThreadName of_nodes = name_of_nodes(t);
@@ -227,7 +231,7 @@ void Recorder::name_thread(pthread_t id, const char* name, NameOf from) noexcept
     });
 }
 
-void Recorder::adopt_thread(std::uint32_t node, std::uint32_t session, const ThreadName& name) noexcept {
+void Recorder::adopt_thread(std::uint32_t node, std::uint32_t session, std::uint64_t starter, const ThreadName& name) noexcept {
     if (!recording()) return;
     BusyGuard busy;
     Thread* t = mine();
@@ -237,6 +241,7 @@ void Recorder::adopt_thread(std::uint32_t node, std::uint32_t session, const Thr
         // What was noted is of a thread that had this id before, unless somebody has named this one since it was made.
         const bool is_named = t->name.of == NameOf::system && ::strcmp(t->name.text, SystemName().text) == 0;
         if (!is_named) t->name = {};
+        t->starter = starter;
         t->name.take(name.text, name.of);
         if (is_on() && session == session_) sync(*t, node);
     });

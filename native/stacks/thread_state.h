@@ -12,6 +12,7 @@
 #include "lock/lock.h"
 #include "capture/format.h"
 #include "stacks/frames.h"
+#include "stacks/waits.h"
 #include "heap/sampling.h"
 #include "accounting/thread_accounts.h"
 
@@ -138,6 +139,11 @@ struct Thread {
     Edge no_frames;             // the thread outside any Python frame
     std::uintptr_t last_block;  // of this thread's last allocation
     pthread_t id;               // 0 for the state of a thread that has ended
+    std::uint64_t starter;      // of a Python thread: the state of who started it (hw_own_state()), 0 where that is not known
+    bool is_main;
+    bool has_unowned;         // it allocated on a stack without a line of the user's
+    WaitedAt waits_at;        // where the thread stood that waits for this one, as last seen
+    std::uint32_t wait_code;  // of kind `wait`, for that line; 0: none
     ThreadName name;
     std::uint64_t series;        // that its name is of; see ThreadNames. 0: none
     std::uint64_t ended_series;  // that of the thread that had this state before

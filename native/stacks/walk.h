@@ -336,6 +336,34 @@ int64_t hw_full_collections(void) {
     return interpreter == NULL ? -1 : full_collections(interpreter);
 }
 
+/* The state of the calling thread, where it holds the GIL. */
+static PyThreadState* state_with_gil(void) {
+    PyThreadState* const state = attached_state();
+    return state == PyGILState_GetThisThreadState() ? state : NULL;
+}
+
+uint64_t hw_own_state(void) {
+    const PyThreadState* const own = state_with_gil();
+    return own == NULL ? 0 : own->id;
+}
+
+int hw_frames_of_other(uint64_t state, hw_visit_slot visit, void* context, unsigned long* thread) {
+    const PyThreadState *const own = state_with_gil(), *found = NULL;
+    *thread = 0;
+    if (own == NULL) return -1;
+    for (PyThreadState* s = PyInterpreterState_ThreadHead(own->interp); s != NULL; s = PyThreadState_Next(s)) /* newest first */
+        if (state == 0 || s->id == state) found = s;
+    if (found == NULL || found == own) return 0;
+    *thread = found->thread_id;
+    for (const hw_frame* f = top_of(found); f != NULL; f = f->previous) {
+        hw_slot slot;
+        slot_fill(&slot, f);
+        const int said = visit(&slot, context);
+        if (said != 0) return said;
+    }
+    return 0;
+}
+
 const void* hw_current_frame(void) { return attached_frame(); }
 
 const void* hw_top_frame_self(const char* qualname) {

@@ -100,6 +100,14 @@ TEST_CASE("equal paths are one node, different paths are not") {
     });
 }
 
+TEST_CASE("a code that differs in its owner alone is another code") {
+    Tree t;
+    const auto own = t.tree.code("<lambda>", "<string>", 1, CodeKind::python, capture::Owner::own);
+    CHECK(t.tree.code("<lambda>", "<string>", 1, CodeKind::python) != own);
+    CHECK(t.tree.code("<lambda>", "<string>", 1, CodeKind::python, capture::Owner::own) == own);
+    CHECK(t.tree.is_consistent());
+}
+
 TEST_CASE("a code that differs in its kind alone is another code") {
     Tree t;
     CHECK(t.tree.code("f", "", 0, CodeKind::thread) != t.tree.code("f", "", 0, CodeKind::label));

@@ -14,10 +14,11 @@ from example_captures import STACKS, open_bytes, recorded, small
 from hiwater.analysis import ranking, sums
 from hiwater.analysis.call_tree import COARSE, Grouping, build_call_tree
 from hiwater.analysis.display_tree import Branch, build_display_tree
-from hiwater.analysis.naming import is_library, module_of
+from hiwater.analysis.naming import module_of
 from hiwater.analysis.reconcile import reconcile
 from hiwater.analysis.user_lines import rank_lines
 from hiwater.capture import Frame, Stack
+from hiwater.capture.ownership import OWN, owners, rules
 from recording import rounds
 
 
@@ -133,7 +134,7 @@ def row_of(frames: tuple[Frame, ...]) -> tuple[str, str, int] | None:
     for frame in reversed(frames):
         if frame.file.startswith("<frozen importlib."):
             below_import = True
-        elif not is_library(frame.file):
+        elif owners([frame.file], rules()) == [OWN]:
             return ("import" if below_import else "line", frame.file, frame.line)
     innermost = frames[-1] if frames else None
     if innermost is None or not innermost.line:
@@ -236,11 +237,11 @@ def test_the_standard_error_is_none_when_all_is_recorded_and_bounded_when_not(tm
         ("/usr/lib/python3.11/json/decoder.py", "json.decoder", True),
         ("/usr/lib/python3.13t/re/__init__.py", "re", True),
         ("<frozen importlib._bootstrap>", "importlib._bootstrap", True),
-        ("<string>", "<string>", False),
+        ("<string>", "<string>", True),
         ("/app/pkg/mod.py", "pkg.mod", False),
         ("/elsewhere/etl.py", "etl", False),
         ("", "", True),
     ],
 )
 def test_whose_code_a_file_is(file: str, module: str, library: bool) -> None:
-    assert (module_of(file, "/app"), is_library(file)) == (module, library)
+    assert (module_of(file, "/app"), owners([file], rules()) != [OWN]) == (module, library)

@@ -26,6 +26,7 @@ from recording import needs_engine
 PROGRAMS = Path(__file__).parent / "programs"
 SIZE = r"[\d.,]+ [KMGT]?i?B"
 PHRASE = r"exact|within [^ ,·)]+ \w+|at least|± [^ ,]+ \w+ \(standard error\)"
+SENTENCE = r"(?P<allocated>SIZE) allocated at the peak.*; most[^:]* at (?P<place>\S+) in \w+: (?P<top>SIZE) \((?P<share>[\d.]+ %)\)"
 Figures = dict[str, str]
 """What one report says, by the word for it."""
 
@@ -47,8 +48,8 @@ def of_run(capture: Path, program: str, *options: str) -> Figures:
         done.stderr,
         r"peak (?P<allocated>SIZE) allocated \((?P<allocated_accuracy>PHRASE), (?P<blocks>[\d,]+) blocks\), "
         r"(?P<resident>SIZE) resident \((?P<resident_accuracy>PHRASE)\) and (?P<overhead>SIZE) overhead of hiwater",
-        r"most at the peak: (?P<top>SIZE) at (?P<place>\S+) in ",
-    ) | of_groups(done.stderr, r"; imports (?P<imports>SIZE)", r"; never touched (?P<untouched>SIZE)")
+        SENTENCE,
+    ) | of_groups(done.stderr, r"allocated at the peak, (?P<untouched>SIZE) of it never touched")
 
 
 def of_groups(text: str, *patterns: str) -> Figures:
@@ -72,7 +73,7 @@ def of_text(capture: Path, *words: str) -> Figures:
     text = shown(capture, *words)
     return found(
         text,
-        r"\n(?P<allocated>SIZE) allocated at the peak.*; most[^:]* at (?P<place>\S+) in \w+: (?P<top>SIZE) \((?P<share>[\d.]+ %)\)",
+        r"\n" + SENTENCE,
         r"\n  allocated +(?P<allocated>SIZE)  (?P<allocated_accuracy>PHRASE) · requested bytes · (?P<blocks>[\d,]+) blocks · at",
         r"\n  resident +(?P<resident>SIZE)  (?P<resident_accuracy>PHRASE) · .* and (?P<overhead>SIZE) overhead of hiwater",
         r"\n  at the end +(?P<end>SIZE)  still allocated",

@@ -168,7 +168,11 @@ def deep(frames: int) -> Recording:
 
 def test_the_answer_and_fifteen_rows_are_above_the_fold(tmp_path: Path) -> None:
     seen = see("glance", written(tmp_path, deep(40)))
-    assert seen["answer"].startswith(f"{size(5_000_000)} most at the peak") and "deep.py:49" in seen["answer"]
+    assert (
+        seen["answer"].startswith(f"{size(5_003_000)} allocated at the peak; most at ")
+        and "deep.py:49" in seen["answer"]
+    )
+    assert f": {size(5_000_000)} (" in seen["answer"]
     assert seen["above"] and seen["whole"] and seen["panels"] == 0
     assert seen["bar"] <= 48 and seen["timeline"] <= 160 and seen["rows"] >= 15
 

@@ -16,8 +16,8 @@ import pytest
 
 from capture_builder import Recording
 from children import run_hiwater
+from hiwater._os.settings import Settings
 from hiwater.cli import lines_arguments, main, run_arguments, verbs
-from hiwater.cli.settings import Settings
 from hiwater.errors import UsageError
 from places import ROOT
 

@@ -3,8 +3,8 @@ import type { Capture } from "./capture";
 import { signedWithin } from "./change";
 import { sourceLine } from "./panel";
 import { type Key, placeOf } from "./shape";
-import { keyOf, OTHER_CODE } from "./user_lines";
-import { blocks, count, printable, seconds, share, shortened, size } from "./words";
+import { keyOf } from "./user_lines";
+import { blocks, count, printable, seconds, shortened, size } from "./words";
 
 interface Props {
   capture: Capture;
@@ -74,45 +74,22 @@ function Answer({ capture, onSource }: Props) {
 
 /** The same line with the same figures as in every other report: made where the report is. */
 function Headline({ capture, onSource }: Props) {
-  const { headline, explain, lines, shown } = capture.described.summary;
-  const moment = capture.isWhole ? "over all processes at one instant" : MOMENT_WORDS[shown.at];
+  const { headline, answer, explain } = capture.described.summary;
   if (!headline) return null;
   const finding = explain.find((one) => one.file === headline.file && one.line === headline.line);
-  const isUnused = headline.group === "line" && headline.untouched_bytes > headline.bytes;
-  const isOther = headline.group === "other" && lines.rows.some((row) => row.group === "line");
-  const by = headline.group === "import" ? "imports" : isOther ? OTHER_CODE : "";
-  const sum = headline.group === "import" ? lines.imports_bytes : lines.other_bytes;
-  const bytes = by ? sum : isUnused ? headline.untouched_bytes : headline.bytes;
-  const apart = isUnused
-    ? []
-    : ([
-        ["imports", headline.group === "import" ? 0 : lines.imports_bytes],
-        ["never touched", lines.untouched_bytes],
-      ] as const);
   return (
     <p class="answer">
-      <b>{size(bytes)}</b> most {moment}, {share(bytes, shown.bytes)},{" "}
-      {by && `by ${by}, ${size(headline.bytes)} of it `}
-      in <Place capture={capture} line={keyOf(capture, headline)} onSource={onSource} />
+      {printable(answer.before)}
+      <Place capture={capture} line={keyOf(capture, headline)} onSource={onSource} />
+      {printable(answer.after)}
       {finding && (
         <span class="advice">
           {finding.rule}: {finding.saving.words}. {finding.change}
         </span>
       )}
-      <span class="muted">
-        {isUnused && " allocated and never touched"}
-        {apart
-          .filter(([, count]) => count >= WORTH_TELLING)
-          .map(([name, count]) => `${name} ${size(count)}`)
-          .join(" · ")}
-      </span>
     </p>
   );
 }
-
-const MOMENT_WORDS = { peak: "at the peak", end: "at the end", slice: "at this moment" };
-
-const WORTH_TELLING = 1 << 20;
 
 /** The net change and its causes, in the words of every other view, and the first cause with its source. */
 function NetChange({ capture, onSource }: Props) {

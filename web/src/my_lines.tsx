@@ -6,7 +6,7 @@ import { type Choice, chosen, nameOf, placeOf } from "./shape";
 import { Spark } from "./spark";
 import { Bar, type Column, Table } from "./table";
 import { BEFORE, type Group, keyOf, OTHER_CODE, rankUserLines, type UserLine, withReported } from "./user_lines";
-import { count, share, shortened, size } from "./words";
+import { count, share, shortened, size, printable } from "./words";
 
 interface Props {
   capture: Capture;
@@ -91,7 +91,8 @@ export function MyLinesView(props: Props) {
     },
     { id: "blocks", title: "Blocks", value: (row) => row.blocks, cell: (row) => count(row.blocks) },
   ];
-  const { rows_left_out: leftOut } = capture.described.summary.lines;
+  const { lines, process } = capture.described.summary;
+  const leftOut = lines.rows_left_out;
   return (
     <section class="my-lines">
       <p class="controls">
@@ -103,6 +104,7 @@ export function MyLinesView(props: Props) {
       <Advice capture={capture} onSource={onSource} />
       <Table caption={`Lines of your own code, ${momentWords}`} columns={columns} items={rows} first="" />
       <Untouched capture={capture} rows={rows} />
+      {process.own_code && <p class="muted">own code: {printable(process.own_code)}</p>}
     </section>
   );
 }

@@ -113,7 +113,7 @@ export interface Capture {
    */
   user_lines?: {
     rows: {
-      group: "line" | "import" | "other";
+      group: "line" | "waited" | "import" | "other";
       function: string;
       file: string;
       line: number;
@@ -423,6 +423,14 @@ export interface Summary {
    */
   headline: UserLine | null;
   /**
+   * The sentence that every report leads with, in three parts: what is before the place of the headline's line, this place, what is after it.
+   */
+  answer: {
+    before: string;
+    place: string;
+    after: string;
+  };
+  /**
    * All that is shown, by line: bytes and untouched_bytes of the rows sum to shown.bytes where none is left out. The user's own lines come first, then imports, then other code; most bytes first in each group.
    */
   lines: {
@@ -518,6 +526,10 @@ export interface Process {
    * allocators other than the C library's, the one malloc belongs to first; null where there is none
    */
   allocator?: string | null;
+  /**
+   * what counted as the user's own code when the process was recorded; null for a capture that does not say
+   */
+  own_code?: string | null;
   /**
    * process number of the parent
    */
@@ -619,9 +631,9 @@ export interface Scope {
  */
 export interface UserLine {
   /**
-   * line: of the user's own code; import: what an import allocated, by the line that imported; other: code that no line of the user's own code called
+   * line: of the user's own code; waited: a line at which a thread waited for code that no line of the user's own code called; import: what an import allocated, by the line that imported; other: code that no line of the user's own code called
    */
-  group: "line" | "import" | "other";
+  group: "line" | "waited" | "import" | "other";
   function: string;
   file: string;
   line: number;

@@ -10,7 +10,12 @@ export type Group = Described["group"];
 export const OTHER_CODE = "code that none of your lines called";
 
 /** What stands before the place of a row of each group. */
-export const BEFORE: Record<Group, string> = { line: "", import: "import at", other: `${OTHER_CODE}:` };
+export const BEFORE: Record<Group, string> = {
+  line: "",
+  waited: "waited for at",
+  import: "import at",
+  other: `${OTHER_CODE}:`,
+};
 
 /** A line with all that it called. `bytes` are without `untouched`; `series` is what it held at the high of each slice. */
 export interface UserLine {
@@ -27,7 +32,7 @@ export interface UserLine {
   number: number;
 }
 
-const ORDER: Group[] = ["line", "import", "other"];
+const ORDER: Record<Group, number> = { line: 0, waited: 0, import: 1, other: 2 };
 
 /** Where a line of the ranking stands, for the page's other tables. */
 export function keyOf(
@@ -94,10 +99,7 @@ export function rankUserLines(capture: Capture, held: Held, counts: Uint8Array):
       if (bytes > line.libraryBytes) [line.library, line.libraryBytes] = [libraries[name], bytes];
   }
   return Array.from(lines.values()).sort(
-    (one, other) =>
-      ORDER.indexOf(one.group) - ORDER.indexOf(other.group) ||
-      other.bytes - one.bytes ||
-      other.untouched - one.untouched,
+    (one, other) => ORDER[one.group] - ORDER[other.group] || other.bytes - one.bytes || other.untouched - one.untouched,
   );
 }
 

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from hiwater.analysis.definitions import functions_of_codes
 from hiwater.analysis.naming import module_of
+from hiwater.capture.ownership import IMPORTS
 from hiwater.capture.paths import Frame, Ints, numbered
 from hiwater.capture.tables import Tables
 
@@ -34,7 +35,6 @@ class Grouping(StrEnum):
     task = "task"
 
 
-IMPORT_SYSTEM = "<frozen importlib."
 _ORIGINS = (Grouping.thread, Grouping.task)  # what a whole call path belongs to
 COARSE = (Grouping.file, Grouping.module, *_ORIGINS)
 
@@ -100,9 +100,7 @@ def _is_part(tables: Tables) -> npt.NDArray[np.bool_]:
 
 def _is_import_system(tables: Tables) -> npt.NDArray[np.bool_]:
     """For each node, whether it is a frame of the import system."""
-    codes = tables["codes"]
-    files = [tables.string(file).startswith(IMPORT_SYSTEM) for file in codes["file"].tolist()]
-    frames: npt.NDArray[np.bool_] = np.array(files, bool)[tables["nodes"]["code"]]
+    frames: npt.NDArray[np.bool_] = (tables.code_owner == IMPORTS)[tables["nodes"]["code"]]
     return frames
 
 

@@ -30,7 +30,6 @@ from hiwater.analysis.growth import (
 )
 from hiwater.analysis.headers import Grown, leak_of_headers
 from hiwater.analysis.holders import AccountsSearch, accounts_search
-from hiwater.analysis.naming import is_library
 from hiwater.analysis.suppressions import KNOWN, Suppression
 from hiwater.analysis.type_growth import TypeLeak, find_type_leaks
 from hiwater.analysis.user_lines import Group, rows_of_paths
@@ -221,7 +220,7 @@ def _nodes_at_fault(tables: Tables, growth: _PathGrowth, leaking: list[int]) -> 
     A helper that many callers use is not at fault if only one of them keeps what it returns: that caller is. If no line is so, the
     whole path's node.
     """
-    nodes, codes = tables["nodes"], tables["codes"]
+    nodes = tables["nodes"]
     parent = tables.paths.parent
     total = tables["accounts"]["total_bytes"].astype(np.int64)
     on_line, of_leaks = (
@@ -230,7 +229,7 @@ def _nodes_at_fault(tables: Tables, growth: _PathGrowth, leaking: list[int]) -> 
     )
     _, line = np.unique(nodes["code"].astype(np.int64) << 32 | nodes["line"], return_inverse=True)
     on_line, of_leaks = (sums.sum_at(int(line.max()) + 1, line, values) for values in (on_line, of_leaks))
-    is_own = [not is_library(tables.string(int(file))) for file in codes["file"]]
+    is_own = tables.is_own_code.tolist()
     code = nodes["code"].tolist()
 
     def at_fault(node: int) -> int:

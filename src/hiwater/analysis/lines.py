@@ -11,7 +11,6 @@ import numpy as np
 
 from hiwater.analysis import sums
 from hiwater.analysis.call_tree import CallTree, Grouping, build_call_tree
-from hiwater.analysis.naming import is_library
 from hiwater.capture import Snapshot
 from hiwater.capture.format import KINDS
 from hiwater.capture.layout import is_counted
@@ -72,7 +71,7 @@ def annotate(snapshot: Snapshot, end: Snapshot, kind: str = "all") -> list[FileU
             lines[place]["self_bytes"] += own
     file_key = np.where(named, file_of_node, -1)
     files = _sums_by_key(file_key, sums.outermost(visits, file_key), totals)
-    return _assemble(names, files, lines)
+    return _assemble(names, tables.own_files, files, lines)
 
 
 def _columns(snapshot: Snapshot, end: Snapshot, kind: str, call_tree: CallTree) -> dict[str, Ints]:
@@ -109,9 +108,11 @@ def _sums_by_key(key: Ints, outer: Ints, totals: dict[str, Ints]) -> dict[int, d
     return found
 
 
-def _assemble(names: list[str], files: dict[int, dict[str, int]], lines: dict[int, dict[str, int]]) -> list[FileUse]:
+def _assemble(
+    names: list[str], own: set[str], files: dict[int, dict[str, int]], lines: dict[int, dict[str, int]]
+) -> list[FileUse]:
     found = {
-        number: FileUse(names[number], not is_library(names[number]), figures["bytes"], figures["total_bytes"])
+        number: FileUse(names[number], names[number] in own, figures["bytes"], figures["total_bytes"])
         for number, figures in files.items()
     }
     for place, figures in sorted(lines.items()):

@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from hiwater._os.headline import OTHER_CODE
 from hiwater._os.procfs import command_of, proportional_bytes, resident_bytes_of
 from hiwater._os.signals import signal_name
 from hiwater.analysis import sums
 from hiwater.analysis.source import Sources
-from hiwater.analysis.user_lines import OTHER_CODE, Group, PathRows, rows_of_paths
+from hiwater.analysis.user_lines import Group, PathRows, rows_of_paths
 from hiwater.capture import program, slices
 from hiwater.capture.devices import DeviceMemory, read_devices
 from hiwater.capture.follow import Follower
@@ -254,7 +255,7 @@ class LiveProcess:
         index = groups.row_of_node[holdings.node]
         held, never = replace(holdings, bytes=holdings.bytes - untouched), replace(holdings, bytes=untouched)
         paths, summed = groups.paths, _Sums(held, index, len(groups.paths.rows))
-        lines = [number for number, (group, _) in enumerate(paths.rows) if group == Group.line]
+        lines = [number for number, (group, _) in enumerate(paths.rows) if group in (Group.line, Group.waited)]
         other = [number for number, (group, _) in enumerate(paths.rows) if group == Group.other]
         imports = [number for number, (group, _) in enumerate(paths.rows) if group == Group.imports]
         found = [summed.row(number, "", paths.rows[number][1]) for number in lines or other]

@@ -1,14 +1,9 @@
-"""Whether a file is the user's code, and its module, from its path alone. So it also works for old captures."""
+"""The names of functions, modules and libraries, and where a file is in its project, from its path alone."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-
-import numpy as np
-
-from hiwater.capture.format import CODE_LABEL
-from hiwater.capture.tables import Tables
 
 _PACKAGES = re.compile(r"^(.*?/(?:site|dist)-packages)/(.*)$")
 _STANDARD_LIBRARY = re.compile(r"^(.*?/lib(?:64)?/python3(?:\.\d+t?)?)/(.*)$")
@@ -17,31 +12,9 @@ _COMPREHENSION = re.compile(r"(?:(?:^|\.)(?:<locals>\.)?<(?:list|dict|set)comp>)
 _FROZEN = re.compile(r"^<frozen (.+)>$")
 
 
-def is_library(file: str) -> bool:
-    """Whether a file is an installed package's, the standard library's or no Python file at all: not the user's own."""
-    return not file or bool(_PACKAGES.match(file) or _STANDARD_LIBRARY.match(file) or _FROZEN.match(file))
-
-
 def mapping_library(file: str) -> str:
     """The library that mapped memory itself, from what its label has in the place of a file; "" for other files and labels."""
     return file.removeprefix(_MAPPED_BY) if file.startswith(_MAPPED_BY) else ""
-
-
-def label_files(tables: Tables) -> set[str]:
-    """What labels have in the place of a file: they say what a mapping is, and belong to the line above them."""
-    codes = tables["codes"]
-    return {tables.string(file) for file in codes["file"][codes["kind"] == CODE_LABEL].tolist()}
-
-
-def generated_files(tables: Tables) -> set[str]:
-    """What code has in the place of a file that a library compiled from a string, such as the methods of a dataclass: it belongs to the line
-    that called it. Under `-c`, where "<string>" begins a thread, it is the program, and the user's own."""
-    files = [tables.string(file) == "<string>" for file in tables["codes"]["file"].tolist()]
-    if not any(files):
-        return set()
-    nodes = tables["nodes"]
-    begins_thread = tables.paths.is_thread[nodes["parent"]] & (nodes["parent"] != 0)
-    return set() if np.array(files, bool)[nodes["code"][begins_thread]].any() else {"<string>"}
 
 
 def function_of(name: str) -> str:

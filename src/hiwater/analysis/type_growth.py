@@ -107,7 +107,9 @@ class _Parts:
         is_of = self._row == row
         found = rows_of_paths(tables, tables.account_node[self._account[is_of]])
         total = sums.sum_at(len(found.rows), found.row, self._size[is_of])
-        order = sorted(range(len(found.rows)), key=lambda one: (found.rows[one][0] != Group.line, -total[one]))
+        order = sorted(
+            range(len(found.rows)), key=lambda one: (found.rows[one][0] not in (Group.line, Group.waited), -total[one])
+        )
         return [found.rows[one][1] for one in order]
 
 

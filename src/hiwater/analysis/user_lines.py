@@ -1,11 +1,13 @@
 """The answer that every report leads with: which lines of the user's own code hold memory, what imports hold, and what was never touched.
 
-Each byte is in one row. A call path belongs to its innermost line of the user's own code. Below that line, it belongs to imports if the
-import system is on the path; a path without a line of the user's code belongs to other code, at its innermost frame. Memory that no
+Each byte is in one row. A call path belongs to its innermost line of the user's own code; the package that is run counts as that where no
+other code of the user's is above it. Below that line, it belongs to imports if the import system is on the path; a path without a line of
+the user's code belongs to other code, at its innermost frame, unless the engine saw where a thread waited for it. Memory that no
 residency snapshot ever saw touched is not in RAM, and is listed apart under the same lines. Where a library mapped it, for an allocator of
 its own, the line did not choose its size: it belongs to other code, at the library.
 
-`Recorder::top_line` in native/session/top_line.cpp finds the headline by the same rules, for the lines at the end of `hiwater run`.
+Whose code it is stands in the capture: this module only sums. So does `LineRanking` in native/session/top_line.cpp, which finds the headline
+for the lines at the end of `hiwater run`.
 """
 
 from __future__ import annotations
@@ -17,10 +19,12 @@ from enum import StrEnum
 import numpy as np
 import numpy.typing as npt
 
+from hiwater._os.headline import BEFORE
 from hiwater.analysis import sums
-from hiwater.analysis.call_tree import IMPORT_SYSTEM, follow
-from hiwater.analysis.naming import function_of, generated_files, is_library, mapping_library, module_of
-from hiwater.capture.format import CODE_LABEL, CODE_PYTHON
+from hiwater.analysis.call_tree import follow
+from hiwater.analysis.naming import function_of, mapping_library, module_of
+from hiwater.capture.format import CODE_LABEL, CODE_WAIT, WAITED_FOR
+from hiwater.capture.ownership import IMPORTS, LIBRARY, OWN, RUN
 from hiwater.capture.paths import Frame, Ints, numbered
 from hiwater.capture.snapshot import Holdings
 from hiwater.capture.tables import Tables
@@ -32,8 +36,9 @@ LEADS_ABOVE = 4
 WORTH_LEADING = 1 << 20
 """Bytes below which code that no line of the user's called never leads: the interpreter itself holds as much."""
 
-OTHER_CODE = "code that none of your lines called"
-"""What every report calls `Group.other`."""
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from hiwater._os.headline import TopLine
 
 Bools = npt.NDArray[np.bool_]
 
@@ -43,6 +48,8 @@ class Group(StrEnum):
 
     line = "line"
     """A line of the user's own code, and all that it called."""
+    waited = "waited"
+    """A line of the user's own code at which a thread waited for code that no line of the user's called, such as the tasks of a pool."""
     imports = "import"
     """A line that imported something, and all that the import allocated and still holds."""
     other = "other"
@@ -65,12 +72,18 @@ class UserLine:
     library: str
     library_bytes: int
 
+    @property
+    def before(self) -> str:
+        """What stands before its place in a list of the user's lines."""
+        return BEFORE[self.group] if self.group == Group.waited else ""
+
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
     """All rows, most bytes first within each group. All `bytes` and `untouched_bytes` sum to `total_bytes`."""
 
     lines: Sequence[UserLine]
+    """Of the groups `line` and `waited`."""
     imports: Sequence[UserLine]
     other: Sequence[UserLine]
     total_bytes: int
@@ -89,14 +102,26 @@ class Ranking:
     def headline(self) -> UserLine | None:
         """The row to change first: of the user's own lines, as a rule; None where there is no row."""
         mine, imported, others = held_by(self.lines), held_by(self.imports), held_by(self.other)
-        unused = max(self.lines, key=lambda row: row.untouched_bytes, default=None)
-        if unused is not None and unused.untouched_bytes > LEADS_ABOVE * (mine + imported + others):
-            return unused
-        if others > max(imported, LEADS_ABOVE * mine) and others >= WORTH_LEADING:
-            return self.other[0]
+        leads, touched = next(iter(self.rows), None), LEADS_ABOVE * (mine + imported + others)
         if imported > max(others, LEADS_ABOVE * mine):
-            return self.imports[0]
-        return next(iter(self.rows), None)
+            leads, touched = self.imports[0], imported
+        if others > max(imported, LEADS_ABOVE * mine) and others >= WORTH_LEADING:
+            leads, touched = self.other[0], others
+        # What is never touched costs less than what is, and a line of the user's is easier to change than what stands apart.
+        unused = max(self.lines, key=lambda row: row.untouched_bytes, default=None)
+        return unused if unused is not None and unused.untouched_bytes > touched else leads
+
+    @property
+    def top_line(self) -> TopLine | None:
+        """The headline with the sums that its sentence tells."""
+        row = self.headline
+        if row is None:
+            return None
+        return {
+            "group": row.group.value, "file": row.frame.file, "line": row.frame.line, "function": row.frame.function, "bytes": row.bytes,
+            "untouched_bytes": row.untouched_bytes, "imports_bytes": held_by(self.imports),
+            "other_bytes": held_by(self.other) if self.lines else 0, "all_untouched_bytes": self.untouched_bytes,
+        }  # fmt: skip
 
 
 def held_by(rows: Sequence[UserLine]) -> int:
@@ -137,7 +162,10 @@ def rank_lines(tables: Tables, holdings: Holdings, never: Mapping[int, int] | No
         )
     ]  # fmt: skip
     rows.sort(key=lambda row: (-row.bytes, -row.untouched_bytes, row.frame.file, row.frame.line))
-    lines, imports, other = ([row for row in rows if row.group == group] for group in Group)
+    lines, imports, other = (
+        [row for row in rows if row.group in groups]
+        for groups in ((Group.line, Group.waited), (Group.imports,), (Group.other,))
+    )
     return Ranking(lines, imports, other, holdings.total_bytes)
 
 
@@ -199,15 +227,13 @@ class _NearestFrames:
         self.code: Ints = nodes["code"].astype(np.int64)
         self._parent = tables.paths.parent
         kind = codes["kind"].astype(np.int64)
-        imports = np.array([file.startswith(IMPORT_SYSTEM) for file in self._files], bool)
-        own = np.array([not is_library(file) for file in self._files], bool) & (kind == CODE_PYTHON)
-        generated = generated_files(tables)
-        own &= np.array([file not in generated for file in self._files], bool)
-        self.is_own: Bools = own[self.code]
-        self.is_own[:1] = False
-        self.is_import: Bools = imports[self.code]
-        self.is_import[:1] = False
+        owner = tables.code_owner[self.code]
+        owner[:1] = LIBRARY
+        is_own, is_run = owner == OWN, owner == RUN
         number = np.arange(len(nodes))
+        self.is_own: Bools = is_own | (is_run & (follow(np.where(is_own, number, self._parent)) == 0))
+        self.is_import: Bools = owner == IMPORTS
+        self.is_wait: Bools = (kind == CODE_WAIT)[self.code]
         self.nearest = follow(np.where(self.is_own | self.is_import, number, self._parent))
         self.owner = follow(np.where(self.is_own, number, self._parent))
         self.innermost = follow(np.where((kind == CODE_LABEL)[self.code], self._parent, number))
@@ -223,7 +249,11 @@ class _NearestFrames:
         parent, number = self._parent, np.arange(len(self._parent))
         is_first = self.is_own[parent] | (parent == 0)
         first = follow(np.where(is_first | self.is_own, number, parent))
-        names = [module_of(file, "").partition(".")[0] if is_library(file) and file else "" for file in self._files]
+        is_library = self._tables.code_owner == LIBRARY
+        names = [
+            module_of(file, "").partition(".")[0] if one else ""
+            for file, one in zip(self._files, is_library, strict=True)
+        ]
         names = ["" if name.startswith("<") or name == "importlib" else name for name in names]
         distinct, number = numbered(["", *names])
         return distinct, np.where(self.is_own[first[node]], 0, number[1:][self.code[first[node]]])
@@ -231,7 +261,7 @@ class _NearestFrames:
     def key(self, node: Ints) -> tuple[Ints, Ints]:
         """For each of these nodes, the key of the row it belongs to, and the node at or above it that is on this row's line."""
         owner, nearest = self.owner[node], self.nearest[node]
-        group = np.where(self.is_import[nearest], 1, np.where(owner != 0, 0, 2))
+        group = np.select([self.is_import[nearest], self.is_wait[owner], owner != 0], [2, 1, 0], 3)
         at = np.where(owner != 0, owner, self.innermost[node])
         return self.place[at] * len(Group) + group, at
 
@@ -248,6 +278,6 @@ class _NearestFrames:
         library = mapping_library(self._files[code])
         if library:
             return Group.other, Frame(library, "", 0)
-        function = function_of(self._tables.string(int(self.codes["function"][code])))
+        function = function_of(self._tables.string(int(self.codes["function"][code])).removeprefix(WAITED_FOR))
         frame = Frame(function, self._files[code], place & 0xFFFFFFFF if place >= 0 else 0)
         return tuple(Group)[key % len(Group)], frame

@@ -18,6 +18,7 @@ from hiwater.capture import Capture, Slice, Snapshot
 from hiwater.capture.assemble import empty, header
 from hiwater.capture.format import CODE_THREAD, KINDS
 from hiwater.capture.layout import is_counted
+from hiwater.capture.ownership import LIBRARY
 from hiwater.capture.paths import Ints
 from hiwater.capture.reader import Contents
 from hiwater.capture.tables import Tables
@@ -28,6 +29,7 @@ MOST_NODES = 1 << 18
 """Of more call paths, those that hold least are counted at their callers. A job of a thousand processes whose stacks have nothing in common has more."""
 _NAME = "all processes"
 _PROCESSES = "processes"  # the fact that only these captures have
+_CODE = np.dtype([("function", "<u4"), ("file", "<u4"), ("first_line", "<u4"), ("kind", "<u2"), ("owner", "<u2")])
 _LARGE_BLOCK = np.dtype([
     ("at_ns", np.uint64), ("bytes", np.int64), ("touched_bytes", np.int64), ("node", np.uint32), ("from_malloc", np.uint32),
 ])  # fmt: skip
@@ -72,7 +74,7 @@ class _Joined:
 
     def __init__(self) -> None:
         self._strings: dict[str, int] = {"": 0}
-        self._codes: dict[tuple[int, int, int, int], int] = {(0, 0, 0, 0): 0}
+        self._codes: dict[tuple[int, int, int, int, int], int] = {(0, 0, 0, 0, 0): 0}
         self._nodes: list[tuple[Ints, Ints, Ints]] = [(np.zeros(1, np.int64),) * 3]  # parent, code, line
         self._count = 1
         self.accounts: list[tuple[Ints, Ints, Ints, Ints, Ints]] = []  # node, kind, sampled, bytes, blocks
@@ -128,7 +130,7 @@ class _Joined:
         self._add_untouched((int(same[node]), count) for node, count in apart.items())
 
     def _root(self, name: str) -> int:
-        code = self._code(self._string(name), 0, 0, CODE_THREAD)
+        code = self._code(self._string(name), 0, 0, CODE_THREAD, LIBRARY)
         self._append(*(np.array([value], np.int64) for value in (0, code, 0)))
         return self._count - 1
 
@@ -141,12 +143,16 @@ class _Joined:
         rows = tables["codes"][distinct][["function", "file", "first_line", "kind"]].tolist()
         texts = dict.fromkeys(number for row in rows for number in row[:2])
         string = {number: self._string(tables.string(number)) for number in texts}
-        numbers = [self._code(string[function], string[file], line, kind) for function, file, line, kind in rows]
+        owners = tables.code_owner[distinct].tolist()
+        numbers = [
+            self._code(string[function], string[file], line, kind, owner)
+            for (function, file, line, kind), owner in zip(rows, owners, strict=True)
+        ]
         return np.array(numbers, np.int64)[back]
 
     def _code(self, *what: int) -> int:
-        function, file, line, kind = what
-        return self._codes.setdefault((function, file, line, kind), len(self._codes))
+        function, file, line, kind, owner = what
+        return self._codes.setdefault((function, file, line, kind, owner), len(self._codes))
 
     def _string(self, text: str) -> int:
         return self._strings.setdefault(text, len(self._strings))
@@ -190,11 +196,7 @@ class _Joined:
         return blocks
 
     def _text_tables(self) -> dict[str, npt.NDArray[np.void]]:
-        codes, strings = empty("codes", len(self._codes)), empty("strings", len(self._strings))
-        for name, column in zip(
-            ("function", "file", "first_line", "kind"), zip(*self._codes, strict=True), strict=True
-        ):
-            codes[name] = column
+        codes, strings = np.array([*self._codes], _CODE), empty("strings", len(self._strings))
         texts = [text.encode("utf-8", "replace") for text in self._strings]
         strings["length"] = [len(text) for text in texts]
         strings["offset"][1:] = np.cumsum(strings["length"])[:-1]

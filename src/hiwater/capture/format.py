@@ -17,4 +17,6 @@ KINDS_OF_VERSION_1 = ("python", "native", "mapping", "device", "file", "attached
 DEVICE_HISTORY = "device history"
 """The recorder that captures made of another library's history name."""
 
-CODE_PYTHON, CODE_THREAD, CODE_NATIVE_THREAD, CODE_LABEL = range(4)
+CODE_PYTHON, CODE_THREAD, CODE_NATIVE_THREAD, CODE_LABEL, CODE_WAIT = range(5)
+WAITED_FOR = "[waited for] "
+"""What stands before the name of the function in a code of the kind CODE_WAIT."""

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hiwater.capture import cells, sent_code
-from hiwater.capture.paths import Ints, Paths, thread_roots
+from hiwater.capture import cells, ownership, sent_code
+from hiwater.capture.format import CODE_PYTHON
+from hiwater.capture.paths import Ints, Paths, numbered, thread_roots
 from hiwater.capture.reader import Contents, Records
 
 
@@ -77,6 +78,26 @@ class Tables:
     def get(self, name: str) -> Records | None:
         """A table that the capture may lack."""
         return self.contents.tables.get(name)
+
+    @cached_property
+    def code_owner(self) -> Ints:
+        """For each code, whose it is: `ownership.OWN` and the like. The engine has written it; other captures have it by the names of files."""
+        codes = self["codes"]
+        if "owner" in (codes.dtype.names or ()):
+            return codes["owner"].astype(np.int64)
+        files, number = numbered(self.string(file) for file in codes["file"].tolist())
+        owners = np.array(ownership.owners(files, ownership.rules()), np.int64)
+        return np.where(codes["kind"] == CODE_PYTHON, owners[number] if len(files) else 0, ownership.LIBRARY)
+
+    @cached_property
+    def own_files(self) -> set[str]:
+        """The files with code of the user's own."""
+        return {self.string(file) for file in self["codes"]["file"][self.is_own_code].tolist()}
+
+    @cached_property
+    def is_own_code(self) -> npt.NDArray[np.bool_]:
+        """For each code, whether it is the user's own."""
+        return np.isin(self.code_owner, (ownership.OWN, ownership.RUN))
 
     @property
     def path(self) -> Path:

@@ -43,6 +43,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--snapshot-every", metavar="T", type=parse_duration, default=0,
         help="each time so much has passed (10s, 5min), note what is live: `hiwater leaks` shows what grows",
     )  # fmt: skip
+    parser.add_argument(
+        "--own", metavar="PACKAGE", action="append", default=[],
+        help="an installed package whose code is yours, so that a line of it can be the one to change; may be repeated",
+    )  # fmt: skip
     add_method(parser)
     parser.add_argument("-q", "--quiet", action="store_true", help="say nothing but errors")
 
@@ -67,7 +71,9 @@ def run(arguments: argparse.Namespace) -> int:
     pattern = arguments.output or destination.default_pattern(os.path.splitext(program)[0])
     output = destination.absolute(destination.expand(pattern, arguments.pid))
     destination.check(output)
-    request = {"do": "attach", "output": output, "sample": arguments.sample, "snapshot_every": arguments.snapshot_every}
+    request = {
+        "do": "attach", "output": output, "sample": arguments.sample, "snapshot_every": arguments.snapshot_every, "own": arguments.own,
+    }  # fmt: skip
     answer = ask(arguments.pid, request, arguments.method)
     if not arguments.quiet:
         say(

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hiwater.cli import settings as all_settings
+from hiwater._os import settings as all_settings
 from hiwater.errors import OutputFailed, ProgramFailed, UsageError
 
 _TABLE = "[tool.hiwater.check]"

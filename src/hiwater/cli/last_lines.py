@@ -9,7 +9,7 @@ from hiwater.cli.messages import say
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from hiwater.recording.recorder import Summary, TopLine
+    from hiwater.recording.recorder import Summary
     from hiwater.report.request import Report
 
 _LONGEST_SECONDS = 9
@@ -63,18 +63,13 @@ def _current_folder() -> str:
 
 def summary_of(report: Report) -> Summary:
     """What the recorder of a process would have said, from its capture."""
-    from hiwater.analysis.user_lines import held_by, rank_lines
+    from hiwater.analysis.user_lines import rank_lines
     from hiwater.report.text import limits
 
     capture, peak = report.capture, report.capture.peak
     ranking = rank_lines(capture.tables, peak.holdings())
-    top, resident, refused = ranking.headline, capture.resident, capture.refusals
-    line: TopLine | None = None if top is None else {
-        "group": top.group.value, "file": top.frame.file, "line": top.frame.line, "function": top.frame.function,
-        "bytes": top.bytes, "untouched_bytes": top.untouched_bytes, "imports_bytes": held_by(ranking.imports),
-        "other_bytes": held_by(ranking.other) if ranking.lines else 0, "all_untouched_bytes": ranking.untouched_bytes,
-    }  # fmt: skip
-    last = limits.own_frame(refused[-1].frames) if refused else None
+    resident, refused = capture.resident, capture.refusals
+    last = limits.line_of(report, refused[-1]) if refused else None
     return {
         "path": str(capture.path), "peak_bytes": peak.allocated_bytes, "peak_blocks": peak.allocated_blocks,
         "live_bytes": capture.end_bytes, "resident_peak_bytes": resident.peak_bytes, "resident_exact": resident.exact,
@@ -82,7 +77,7 @@ def summary_of(report: Report) -> Summary:
         "lost_events": capture.lost_events, "file_fate": "", "is_lost": False,
         "shortcomings": {"calls_not_recorded": ""} if capture.misses_calls else {},
         "sample_bytes": capture.process.sample_bytes, "standard_error_bytes": peak.standard_error_bytes,
-        "stop_reason": capture.process.stop_reason, "top_line": line,
+        "stop_reason": capture.process.stop_reason, "top_line": ranking.top_line,
         "refused": None if last is None else {
             "count": len(refused), "bytes": refused[-1].value, "file": last.file, "line": last.line, "function": last.function,
         },

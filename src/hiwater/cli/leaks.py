@@ -12,10 +12,11 @@ import subprocess
 import sys
 import tempfile
 
+from hiwater._os import settings
 from hiwater.analysis.run_leaks import Leaks, find_leaks
 from hiwater.analysis.source import Sources
 from hiwater.analysis.suppressions import Suppression, read
-from hiwater.cli import output, progress, settings
+from hiwater.cli import output, progress
 from hiwater.cli import report as report_verb
 from hiwater.cli.messages import say
 from hiwater.errors import UsageError

@@ -7,8 +7,8 @@ import builtins
 import os
 import sys
 
-from hiwater._os import native
-from hiwater.cli import lines_arguments, settings
+from hiwater._os import native, settings
+from hiwater.cli import lines_arguments
 from hiwater.cli.messages import say
 from hiwater.errors import BadRequest, HiwaterError, OutputFailed
 from hiwater.recording import launcher, target

@@ -10,7 +10,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hiwater.cli.settings import Settings
+    from hiwater._os.settings import Settings
 
 USAGE = """\
 usage: hiwater lines [options] (script.py | folder | archive.pyz | - | -m MOD | -c CODE) [arguments …]

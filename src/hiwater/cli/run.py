@@ -7,11 +7,11 @@ import os
 import sys
 
 import hiwater
-from hiwater._os import native, unrecorded
+from hiwater._os import native, settings, unrecorded
 from hiwater._os.durations import parse_duration
 from hiwater._os.sizes import parse_size
 from hiwater.capture import destination
-from hiwater.cli import run_arguments, settings
+from hiwater.cli import run_arguments
 from hiwater.cli.messages import say
 from hiwater.recording import last_lines, launcher, run_before, summary, target
 from hiwater.recording.recorder import Recorder
@@ -136,6 +136,7 @@ class ProgramRecording:
             last_words=arguments.last_words,
             children=arguments.children,
             snapshot_every=parse_duration(arguments.snapshot_every) if arguments.snapshot_every else 0,
+            own=arguments.own,
             notify=lambda text: say(f"warning: {text}"),
         )
         self._recorder.exclude_script(_outermost_file())

@@ -15,7 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hiwater.cli.settings import Settings
+    from hiwater._os.settings import Settings
 
 # The formats `hiwater report` knows: shown at once on stdout, or written beside the capture under this suffix.
 SHOWN_FORMATS = ("text", "tree", "table", "markdown")
@@ -43,6 +43,8 @@ options:
                       the line of code with most: it is there after the OOM killer, too
   --mode MODE         the capture's permissions, as chmod takes them in octal (default: 600, for you alone: it holds
                       arguments and file names)
+  --own PACKAGE       an installed package whose code is yours, so that a line of it can be the one to change; may be repeated.
+                      The package that is run and what was installed from a folder (pip install .) count as yours anyway
   --no-children       do not record the Python processes that the program starts; by default their captures are in the
                       folder FILE.d, which `hiwater report FILE` shows with this one
   --holders           at the end, search for what holds the program's objects: `hiwater holders FILE` shows it
@@ -60,8 +62,8 @@ options:
   -v, --verbose       say what is being done
   -h, --help          show this
 
-settings: HIWATER_OUTPUT, HIWATER_SAMPLE, HIWATER_SAMPLE_SEED, HIWATER_LIMIT, HIWATER_LAST_WORDS, HIWATER_MODE, HIWATER_CHILDREN=0, HIWATER_ARGV=0, HIWATER_DEVICE_HISTORY=0, HIWATER_HOLDERS, HIWATER_SNAPSHOT_EVERY, HIWATER_FORMAT, HIWATER_OPEN, HIWATER_QUIET, HIWATER_VERBOSE in the environment, or
-output, sample, sample_seed, limit, last_words, mode, children, argv, device_history, holders, snapshot_every, format, open, quiet, verbose under [tool.hiwater] in pyproject.toml; the command line comes first.
+settings: HIWATER_OUTPUT, HIWATER_SAMPLE, HIWATER_SAMPLE_SEED, HIWATER_LIMIT, HIWATER_LAST_WORDS, HIWATER_MODE, HIWATER_OWN, HIWATER_CHILDREN=0, HIWATER_ARGV=0, HIWATER_DEVICE_HISTORY=0, HIWATER_HOLDERS, HIWATER_SNAPSHOT_EVERY, HIWATER_FORMAT, HIWATER_OPEN, HIWATER_QUIET, HIWATER_VERBOSE in the environment, or
+output, sample, sample_seed, limit, last_words, mode, own, children, argv, device_history, holders, snapshot_every, format, open, quiet, verbose under [tool.hiwater] in pyproject.toml; the command line comes first.
 
 exit codes: the program's own; 2 usage, 125 hiwater could not start, 126 not something Python can run, 127 not found.
 
@@ -81,6 +83,7 @@ WITH_VALUE = {
     "--last-words": "last_words",
     "--limit": "limit",
     "--mode": "mode",
+    "--own": "own",
     "--snapshot-every": "snapshot_every",
 }
 FLAGS = {
@@ -118,6 +121,7 @@ class RunArguments:
         "mode",
         "open",
         "output",
+        "own",
         "program",
         "quiet",
         "sample",
@@ -144,6 +148,7 @@ class RunArguments:
         self.open = settings.flag("open", False)
         self.holders = settings.flag("holders", False)
         self.snapshot_every = settings.text("snapshot_every")
+        self.own = settings.names("own")
         self.standby = False
         self.quiet = settings.flag("quiet", False)
         self.verbose = settings.flag("verbose", False)
@@ -155,7 +160,10 @@ def parse(words: Sequence[str], settings: Settings) -> RunArguments:
     result = RunArguments(settings)
 
     def put(name: str, value: object) -> None:
-        setattr(result, name, value)
+        if name == "own":
+            result.own += str(value).replace(",", " ").split()
+        else:
+            setattr(result, name, value)
 
     def take_option(word: str, rest: list[str]) -> bool:
         more = "the program's own options go after its name, python's before `-m hiwater`"

@@ -12,12 +12,11 @@ import time
 from contextlib import suppress
 
 from hiwater import __version__
-from hiwater._os import accuracy, procfs
+from hiwater._os import accuracy, procfs, settings
 from hiwater._os.durations import parse_duration
 from hiwater._os.process_identity import start_ticks_of
 from hiwater._os.sizes import format_size
 from hiwater.capture import destination
-from hiwater.cli import settings
 from hiwater.cli.messages import say
 from hiwater.errors import HiwaterError, NotFound, NotRunnable, UsageError
 from hiwater.recording.facts import json_list

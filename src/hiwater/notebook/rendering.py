@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 
 from hiwater import capture as captures
+from hiwater._os.headline import OTHER_CODE, sentence
 from hiwater.analysis.curves import Curve, Plot, Span
 from hiwater.analysis.source import Sources
-from hiwater.analysis.user_lines import OTHER_CODE, Group, Ranking, UserLine, held_by, rank_lines
+from hiwater.analysis.user_lines import Group, Ranking, UserLine, held_by, rank_lines
 from hiwater.errors import HiwaterError, PlotLibraryMissing
 from hiwater.report import advice
 from hiwater.report.diff_request import resident_exactness
@@ -71,19 +72,13 @@ def _report(asked: argparse.Namespace) -> dict[str, str]:
 
 
 def _most(report: Report, ranking: Ranking, sources: Sources) -> str:
-    """The line to change, as in the last lines of `hiwater run`."""
-    line, moment = ranking.headline, f"most at the {report.snapshot.name}"
+    """The line to change, in the words of every report, and its source."""
+    line, lead = ranking.headline, f"{size(ranking.total_bytes)} allocated at the {report.snapshot.name}"
     if line is None or (line.group == Group.other and not ranking.lines):
-        return f"{moment}: nothing that your code allocated"
-    place = _place(line)
-    source = f"  {printable(sources.line(line.frame.file, line.frame.line), 70)}".rstrip()
-    if line.group == Group.other:
-        return f"{moment}: {OTHER_CODE}, {size(held_by(ranking.other))}; {size(line.bytes)} of it at {place}{source}"
-    if line.group == Group.imports:
-        return f"{moment}: imports, {size(held_by(ranking.imports))}; {size(line.bytes)} of it at {place}{source}"
-    if line.untouched_bytes > line.bytes:
-        return f"{moment}: {size(line.untouched_bytes)} at {place}, allocated and never touched{source}"
-    return f"{moment}: {size(line.bytes)} at {place}{source}"
+        return f"{lead}, nothing of it by your code"
+    place = f"{_place(line)} in {printable(line.frame.function, 60)}"
+    source = printable(sources.line(line.frame.file, line.frame.line), 70)
+    return f"{''.join(sentence(lead, ranking.top_line, place, ranking.total_bytes))}  {source}".rstrip()
 
 
 def _place(line: UserLine) -> str:
@@ -117,7 +112,7 @@ def _held(report: Report, ranking: Ranking, sources: Sources) -> Iterator[str]:
             break
         frame = line.frame
         source = printable(sources.line(frame.file, frame.line), 70)
-        yield f"  {size(line.bytes):>11} {share(line.bytes, whole):>8}  {_place(line):<14} {source}".rstrip()
+        yield f"  {size(line.bytes):>11} {share(line.bytes, whole):>8}  {line.before + _place(line):<14} {source}".rstrip()
     apart = {
         "imports": held_by(ranking.imports),
         f"{OTHER_CODE}: the kernel's own": held_by(ranking.other),

@@ -40,6 +40,7 @@ def _begin(request: dict[str, Any]) -> dict[str, Any]:
         request["output"],
         sample=request.get("sample"),
         snapshot_every=request.get("snapshot_every", 0),
+        own=request.get("own", ()),
         notify=lambda _: None,
     )
     recorder.note("attached", "1")

@@ -14,6 +14,7 @@ from hiwater._os import native
 from hiwater._os.own_command import is_own_command
 from hiwater.capture import destination
 from hiwater.recording import last_lines
+from hiwater.recording.own_code import OwnCode
 from hiwater.recording.recorder import Recorder
 
 _running: list[Recorder] = []
@@ -46,7 +47,7 @@ def _record_here(entry: str) -> None:
             snapshot_every=int(fields["every"]) / 1e9,
             notify=lambda _: None,
         )
-        recorder.continue_run(fields["run"], fields["folder"])
+        recorder.continue_run(fields["run"], fields["folder"], OwnCode.of_parent(bytes.fromhex(fields["own"]).decode()))
         limit = int(fields["limit"])
         if limit and (limit := _inherited(limit)):
             recorder.note("limit_bytes", str(limit))

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-def process_facts(argv: Sequence[str] | None) -> dict[str, str]:
-    """Return the facts for a capture; `argv` is the program's, or None to omit it."""
+def process_facts(argv: Sequence[str] | None, own_code: str) -> dict[str, str]:
+    """Return the facts for a capture; `argv` is the program's, or None to omit it, and `own_code` says what counts as the user's."""
     system = os.uname()
     facts = {
         "hiwater": __version__,
@@ -27,6 +27,7 @@ def process_facts(argv: Sequence[str] | None) -> dict[str, str]:
         "platform": f"{system.sysname} {system.release} {system.machine}",
         "host": system.nodename,
         "ppid": str(os.getppid()),
+        "own_code": own_code,
     }
     job = {"engine": destination.launcher(), "rank": destination.rank(), "restart": destination.restart()}
     facts |= {name: value for name, value in job.items() if value is not None}

@@ -13,6 +13,7 @@ from hiwater.capture import destination
 from hiwater.recording import facts
 from hiwater.recording.accelerators import Accelerators
 from hiwater.recording.last_words import choose
+from hiwater.recording.own_code import OwnCode
 from hiwater.recording.window import Window
 
 TYPE_CHECKING = False
@@ -22,20 +23,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any, Self, TypedDict
 
-    class TopLine(TypedDict):
-        """`analysis.user_lines.Ranking.headline` as the engine finds it: `group` is "line", "import" or "other". `bytes` are without the
-        `untouched_bytes` of the line; `imports_bytes` and `all_untouched_bytes` are sums over all lines, and `other_bytes` over code
-        that none of the user's lines called; 0 where no line is the user's."""
-
-        group: str
-        file: str
-        line: int
-        function: str
-        bytes: int
-        untouched_bytes: int
-        imports_bytes: int
-        other_bytes: int
-        all_untouched_bytes: int
+    from hiwater._os.headline import TopLine
 
     class RefusedRequests(TypedDict):
         """How many requests for memory were refused; the size of the last one, and the line that made it."""
@@ -103,6 +91,7 @@ class Recorder:
         children: bool = False,
         snapshot_every: float = 0,
         residency_snapshots: bool = True,
+        own: Sequence[str] = (),
         notify: Callable[[str], None] = _warn,
     ) -> None:
         """Describe a recording; nothing happens before `start()`.
@@ -115,7 +104,8 @@ class Recorder:
         its memory, `last_words` gets a line that says so
         and names the line of code with most; by default, this is the file in HIWATER_LAST_WORDS or Kubernetes' termination log, and "" is
         none. Each `snapshot_every` seconds, what is live becomes a snapshot, for `hiwater leaks`; 0 takes them at markers and phases only. Without
-        `residency_snapshots`, the capture does not tell where resident pages were, and the recording ends faster. `notify` is called with what the user must know at the start. Raises CaptureUnwritable for
+        `residency_snapshots`, the capture does not tell where resident pages were, and the recording ends faster. `own` names installed packages whose code is yours: a line of theirs can
+        be the one to change. `notify` is called with what the user must know at the start. Raises CaptureUnwritable for
         an unknown `%`, BadSize for an invalid size.
         """
         # Made absolute now, because the program may change its folder before the stop.
@@ -139,6 +129,8 @@ class Recorder:
         self._residency_snapshots = residency_snapshots
         self._notify = notify
         self._accelerators: Accelerators | None = None
+        self._own = own
+        self._own_code: OwnCode | None = None
         self._run_id = os.urandom(8).hex() if children else ""
         self._run_folder = ""
         self._shows_last_lines = ""
@@ -177,9 +169,9 @@ class Recorder:
         Call it before `start()`."""
         self._shows_last_lines = process
 
-    def continue_run(self, run_id: str, folder: str) -> None:
+    def continue_run(self, run_id: str, folder: str, own_code: OwnCode) -> None:
         """Make this the recording of a child process: one of the run `run_id`, whose captures are in `folder`. Call it before `start()`."""
-        self._run_id, self._run_folder = run_id, folder
+        self._run_id, self._run_folder, self._own_code = run_id, folder, own_code
         self._facts["started_by"] = "exec"
 
     @property
@@ -231,7 +223,8 @@ class Recorder:
             raise hiwater.errors.CaptureUnwritable(
                 f"{self._path!r} is not UTF-8 in this locale", "give -o another path, or set LC_ALL=C.UTF-8"
             )
-        known = facts.process_facts(argv) | self._facts
+        own_code = self._own_code = self._own_code or OwnCode.of_this_process(self._own)
+        known = facts.process_facts(argv, own_code.words()) | self._facts
         if self._run_id:
             known["run_id"] = self._run_id
             if not self._run_folder:
@@ -255,10 +248,11 @@ class Recorder:
                     cgroup_usage=group.current if group is not None else "",
                     cgroup_limits=group.limits if group is not None else [],
                     own_script=self._excluded_script,
+                    owner_rules=own_code.rules(),
                     last_words=self._last_words,
                     interval_ns=self._interval_ns,
                     mode=self._mode,
-                    run_variable=self._run_variable() if self._run_id else "",
+                    run_variable=self._run_variable(own_code) if self._run_id else "",
                     run_folder=self._run_folder,
                     residency_snapshots=self._residency_snapshots,
                 )
@@ -273,12 +267,12 @@ class Recorder:
         _outermost = self
         return given
 
-    def _run_variable(self) -> str:
+    def _run_variable(self, own_code: OwnCode) -> str:
         """The entry for the environment of children, without the folder at its end (see `recording.children`)."""
         return (
             f"HIWATER_RUN=sample={self._sample_bytes};seed={self._sample_seed};history={int(self._wants_histories)};every={self._interval_ns};"
-            f"mode={self._mode};words={self._last_words.encode().hex()};limit={self._facts.get('limit_bytes', '0')};"
-            f"lines={self._shows_last_lines};run={self._run_id};folder="
+            f"mode={self._mode};words={self._last_words.encode().hex()};own={own_code.as_text().encode().hex()};"
+            f"limit={self._facts.get('limit_bytes', '0')};lines={self._shows_last_lines};run={self._run_id};folder="
         )
 
     def _begin_window(self, core: Any) -> str:
@@ -445,11 +439,13 @@ def record(
     last_words: str | os.PathLike[str] | None = None,
     children: bool = False,
     snapshot_every: float = 0,
+    own: Sequence[str] = (),
 ) -> Recorder:
     """Return a context manager that records every allocation inside its block into a capture at `path`. By default, only its owner may read
     the capture; `mode` changes that. `last_words` is the file for a line on what the process's memory was used for, if that nears its limit.
     With `children`, Python processes that this one starts inside the block are recorded, too, into the folder `PATH.d`: `hiwater.open_run()` reads all.
     With `snapshot_every`, `hiwater leaks` tests what grows from each so many seconds to the next.
+    `own` names installed packages whose code is yours.
 
         with hiwater.record("load.hiw") as recorder:
             table = load()
@@ -460,5 +456,5 @@ def record(
     """
     return Recorder(
         path, sample=sample, sample_seed=sample_seed, device_history=device_history, mode=mode, last_words=last_words, children=children,
-        snapshot_every=snapshot_every,
+        snapshot_every=snapshot_every, own=own,
     )  # fmt: skip

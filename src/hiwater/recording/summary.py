@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from hiwater._os import accuracy
+from hiwater._os.headline import sentence
 from hiwater._os.sizes import format_size
 from hiwater.capture import destination
 from hiwater.capture.refusal_words import refusal_words
@@ -13,7 +14,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from hiwater.recording.recorder import RefusedRequests, Summary, TopLine
+    from hiwater._os.headline import TopLine
+    from hiwater.recording.recorder import RefusedRequests, Summary
 
 
 def summary_lines(summary: Summary, shown_path: str) -> list[str]:
@@ -92,24 +94,10 @@ def _device(device: dict[str, Any]) -> str:
     return f"{device['name']} {least}" + " / ".join(f"{_size(size)} {name}" for name, size in figures if size >= 0)
 
 
-_WORTH_TELLING = 1 << 20  # bytes
-
-
 def _top_line(summary: Summary) -> str:
-    top = summary["top_line"]
-    if top is None:
-        return "most at the peak: nothing that the program allocated"
-    size, place = _size(top["bytes"]), _place(top)
-    if top["untouched_bytes"] > top["bytes"] and top["group"] == "line":
-        return f"most at the peak: {_size(top['untouched_bytes'])} at {place}, allocated and never touched"
-    if top["group"] == "import":
-        return f"most at the peak: imports, {_size(top['imports_bytes'])}; {size} of it at {place}"
-    if top["group"] == "other" and top["other_bytes"]:
-        return f"most at the peak: code that none of your lines called, {_size(top['other_bytes'])}; {size} of it at {place}"
-    apart = [("imports", top["imports_bytes"]), ("never touched", top["all_untouched_bytes"])]
-    return f"most at the peak: {size} at {place}" + "".join(
-        f"; {name} {_size(count)}" for name, count in apart if count >= _WORTH_TELLING
-    )
+    """The first line of the report."""
+    top, whole = summary["top_line"], summary["peak_bytes"]
+    return "".join(sentence(f"{_size(whole)} allocated at the peak", top, "" if top is None else _place(top), whole))
 
 
 def _place(at: TopLine | RefusedRequests) -> str:

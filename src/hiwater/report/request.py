@@ -205,6 +205,12 @@ class Report:
         return {"exit": "ended", "killed": "sampler was killed", "recording": "is still being sampled"}[process.ended]
 
     @property
+    def own_code_words(self) -> str:
+        """What counts as the user's own code; "" for a capture that does not say."""
+        words = self.capture.facts.get("own_code", "")
+        return f"own code: {printable(words, 400)}" if words else ""
+
+    @property
     def mode_words(self) -> str:
         """Which blocks were recorded."""
         process = self.capture.process

@@ -28,6 +28,7 @@ from hiwater.capture.paths import Ints
 from hiwater.capture.residency_snapshots import highest
 from hiwater.capture.snapshot import Holdings
 from hiwater.report import advice, job_data
+from hiwater.report.headline import parts
 from hiwater.report.request import Report
 from hiwater.report.stack_tables import StackTables, node_text
 from hiwater.report.text.device_history import notes, source_words
@@ -219,6 +220,7 @@ def _process(report: Report) -> dict[str, Any]:
         "host": report.capture.facts.get("host", ""),
         "rank": report.capture.facts.get("rank"),
         "allocator": report.capture.facts.get("allocator"),
+        "own_code": report.capture.facts.get("own_code"),
         "started_at": _date(process.started_unix_ns),
         "duration_ns": process.duration_ns,
         "parent_pid": process.parent_pid,
@@ -351,6 +353,9 @@ def _lines(report: Report) -> dict[str, Any]:
     rows = ranking.rows
     return {
         "headline": None if ranking.headline is None else _line(ranking.headline),
+        "answer": dict(
+            zip(("before", "place", "after"), parts(report, ranking, report.capture.facts.get("cwd", "")), strict=True)
+        ),
         "lines": {
             "rows": [_line(row) for row in rows[:_LINES_LISTED]],
             "rows_left_out": max(0, len(rows) - _LINES_LISTED),

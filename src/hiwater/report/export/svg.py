@@ -16,7 +16,6 @@ from xml.sax.saxutils import escape, quoteattr
 
 from hiwater.analysis.call_tree import build_call_tree
 from hiwater.analysis.display_tree import Branch, build_display_tree
-from hiwater.analysis.naming import is_library
 from hiwater.analysis.whole_run import is_of_several
 from hiwater.capture.format import COUNTED_KINDS
 from hiwater.report.formatting import KIND_WORDS, frame_text, printable, seconds, share, short_frame_text, size
@@ -80,7 +79,7 @@ def write(report: Report, stream: TextIO) -> None:
     )
     stream.writelines(_head(report))
     stream.write('<g id="frames">\n')
-    stream.writelines(_drawn(box, whole) for box in boxes)
+    stream.writelines(_drawn(box, report.capture.tables.own_files, whole) for box in boxes)
     stream.write("</g>\n")
     stream.writelines(_foot(height, inverted=report.inverted))
     script = (files("hiwater.report.export") / "flame.js").read_text("utf-8")  # no name from a capture is put into it
@@ -140,7 +139,7 @@ def _foot(height: int, *, inverted: bool) -> Iterator[str]:
     yield f'<text class="words" id="said" x="{MARGIN}" y="{height - 11}">{words}</text>\n'
 
 
-def _drawn(box: Box, whole: int) -> str:
+def _drawn(box: Box, own_files: set[str], whole: int) -> str:
     branch, scale = box.branch, (WIDTH - 2 * MARGIN) / max(1, whole)
     name = frame_text(branch.frame) if branch.frame else f"all of {size(branch.bytes)}"
     short = short_frame_text(branch.frame, 200) if branch.frame else name
@@ -151,7 +150,7 @@ def _drawn(box: Box, whole: int) -> str:
     return (
         f'<g class="f" data-x="{box.x_bytes}" data-w="{branch.bytes}" data-row="{box.row}" data-label={_attribute(short)}>'
         f"<title>{_xml(_tooltip(name, branch, whole))}</title>"
-        f'<rect x="{x:.2f}" y="{y}" width="{max(width, 0.2):.2f}" height="{ROW_HEIGHT - 1}" fill="{_colour(branch)}"/>{text}</g>\n'
+        f'<rect x="{x:.2f}" y="{y}" width="{max(width, 0.2):.2f}" height="{ROW_HEIGHT - 1}" fill="{_colour(branch, own_files)}"/>{text}</g>\n'
     )
 
 
@@ -175,14 +174,14 @@ def _tooltip(name: str, branch: Branch, whole: int) -> str:
     )
 
 
-def _colour(branch: Branch) -> str:
+def _colour(branch: Branch, own_files: set[str]) -> str:
     """The hue of the kind with most bytes, with the shade of the module; pale for code that is not the user's."""
     if branch.frame is None:
         return "hsl(210 14% 86%)"
     kind = COUNTED_KINDS[branch.kind_bytes.index(max(branch.kind_bytes))]
     shade = zlib.crc32((branch.frame.file or branch.frame.function).encode("utf-8", "replace"))
     hue = _HUES[kind] + shade % 25 - 12
-    pale = is_library(branch.frame.file)
+    pale = branch.frame.file not in own_files
     saturation, lightness = (34, 84) if pale else (74, 70)
     return f"hsl({hue} {saturation}% {lightness + (shade >> 8) % 7 - 3}%)"
 

@@ -14,16 +14,16 @@ import numpy.typing as npt
 
 from hiwater.analysis import sums
 from hiwater.analysis.ages import PARTS, quarters, snapshots, survivors
-from hiwater.analysis.call_tree import IMPORT_SYSTEM
 from hiwater.analysis.compact import CompactedCapture, Limits, compact
 from hiwater.analysis.diff import MatchedComparison
 from hiwater.analysis.diff_arrays import CompactedDiff, compact_diff
 from hiwater.analysis.holders import find_holders
-from hiwater.analysis.naming import generated_files, is_library, label_files, module_of
+from hiwater.analysis.naming import module_of
 from hiwater.analysis.user_lines import Group, rows_of_paths
 from hiwater.capture import Capture
 from hiwater.capture.format import COUNTED_KINDS, KINDS
 from hiwater.capture.holders import last_search
+from hiwater.capture.ownership import IMPORT_SYSTEM
 from hiwater.capture.paths import Frame, Ints, numbered
 from hiwater.report.diff_request import DiffReport, headline_data, notes, resident_exactness
 from hiwater.report.export.json_diff import figure_of
@@ -109,7 +109,7 @@ def _capture(
     compacted = arrays.compacted if arrays else compact(capture, limits)
     files, file_number = numbered(frame.file for frame in compacted.frames)
     gone = arrays.gone_files if arrays else frozenset()
-    labels = set().union(*(label_files(one.tables) | generated_files(one.tables) for one in captures))
+    own_files = set().union(*(one.tables.own_files for one in captures))
     cwd, gone_cwd = (one.facts.get("cwd", "") for one in (captures[0], captures[-1]))
     return {
         "title": printable(report.title, _LONGEST_NAME),
@@ -117,7 +117,7 @@ def _capture(
         "exactness": report.exactness(capture.peak),
         "resident_exactness": resident_exactness(capture),
         "asked": _asked(report),
-        "files": [_file(name, gone_cwd if name in gone else cwd, name in labels) for name in files],
+        "files": [_file(name, gone_cwd if name in gone else cwd, name in own_files) for name in files],
         **_stacks(compacted, file_number, columns, arrays),
         **_ages(capture, compacted, columns),
         **({} if arrays else {"user_lines": _user_lines(capture, compacted, columns)}),
@@ -171,12 +171,11 @@ def _asked(report: Report) -> dict[str, Any]:
     }
 
 
-def _file(name: str, cwd: str, is_label: bool) -> dict[str, Any]:
-    """One file. `is_label` says that the name describes a mapping or generated code, which belongs to the line above it."""
+def _file(name: str, cwd: str, is_own: bool) -> dict[str, Any]:
     return {
         "name": name,
         "module": module_of(name, cwd) or "[native]",
-        "library": is_label or is_library(name),
+        "library": not is_own,
         "imports": name.startswith(IMPORT_SYSTEM),
     }
 

@@ -10,8 +10,9 @@ from html import escape
 
 import numpy as np
 
+from hiwater._os.headline import BEFORE
 from hiwater.analysis.diff import MatchedComparison
-from hiwater.analysis.user_lines import OTHER_CODE, Group, rank_lines
+from hiwater.analysis.user_lines import rank_lines
 from hiwater.capture.format import COUNTED_KINDS
 from hiwater.capture.paths import Ints
 from hiwater.report.diff_request import DiffReport, figure_words, headline, resident_exactness, snapshot_words
@@ -74,7 +75,7 @@ def _facts(report: Report) -> str:
         return f"memory of {report.capture.device} over {seconds(report.capture.process.duration_ns)} · {source_words(report.capture)}"
     allocator = report.capture.facts.get("allocator", "")
     comparison = f" · allocator: {printable(allocator, 200)}" if allocator else ""
-    return f"{report.process_words}{comparison}"
+    return " · ".join(filter(None, [f"{report.process_words}{comparison}", report.own_code_words]))
 
 
 def _figures(report: Report) -> Iterator[str]:
@@ -146,9 +147,6 @@ def _steps(x: np.ndarray[tuple[int], np.dtype[np.float64]], y: np.ndarray[tuple[
     return "M" + "L".join(f"{one:.1f} {other:.1f}" for one, other in zip(x.tolist(), y.tolist(), strict=True))
 
 
-_BEFORE = {Group.line: "", Group.imports: "import at ", Group.other: f"{OTHER_CODE}: "}
-
-
 def _table(report: Report) -> Iterator[str]:
     whole = report.holdings.total_bytes
     yield f"<h2>Your lines, {escape(report.snapshot_words)}</h2>\n"
@@ -158,6 +156,6 @@ def _table(report: Report) -> Iterator[str]:
         untouched = size(line.untouched_bytes) if line.untouched_bytes else ""
         yield (
             f"<tr><td>{size(line.bytes)}</td><td>{share(line.bytes, whole)}</td><td>{untouched}</td><td>{line.blocks:,}</td>"
-            f'<td class="wide">{_BEFORE[line.group]}<code>{escape(frame_text(line.frame, 160))}</code></td></tr>\n'
+            f'<td class="wide">{BEFORE[line.group]}<code>{escape(frame_text(line.frame, 160))}</code></td></tr>\n'
         )
     yield "</tbody></table></div>\n"

@@ -7,12 +7,13 @@ from typing import TextIO
 
 from rich.text import Text
 
-from hiwater.analysis.call_tree import IMPORT_SYSTEM, Grouping
+from hiwater.analysis.call_tree import Grouping
 from hiwater.analysis.reconcile import reconcile
 from hiwater.analysis.source import Sources
 from hiwater.analysis.user_lines import rank_lines
 from hiwater.capture import ResidencySnapshot
 from hiwater.capture.format import COUNTED_KINDS
+from hiwater.capture.ownership import IMPORT_SYSTEM
 from hiwater.capture.residency_snapshots import OVERHEAD, UNEXPLAINED, highest
 from hiwater.report.formatting import KIND_WORDS, frame_text, printable, seconds, share, size
 from hiwater.report.headline import headline
@@ -72,6 +73,7 @@ def _report(report: Report, page: Page) -> Iterator[Text]:
 def _head(report: Report, page: Page) -> Iterator[Text]:
     yield terminal.program(report, page)
     yield Text(f"{report.process_words} · {report.mode_words}", "dim")
+    yield from terminal.own_code(report)
     if "allocator" in report.capture.facts:
         yield Text(f"allocator: {printable(report.capture.facts['allocator'], 200)}", "dim")
 

@@ -68,7 +68,7 @@ def _write_group(group: HolderGroup, holders: Holders, sources: Sources, folder:
 
 def _leading_unheld(holders: Holders) -> Site | None:
     """The line whose blocks no object holds, where that is more than any group has."""
-    if not holders.unheld or not _is_whole(holders) or holders.unheld[0].group != Group.line:
+    if not holders.unheld or not _is_whole(holders) or holders.unheld[0].group not in (Group.line, Group.waited):
         return None
     most = holders.groups[0].retained_bytes if holders.groups else 0
     return holders.unheld[0] if holders.unheld[0].bytes > most else None

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
 from rich.text import Text
 
-from hiwater.analysis.call_tree import IMPORT_SYSTEM
-from hiwater.analysis.naming import is_library
+from hiwater.analysis.user_lines import rows_of_paths
 from hiwater.capture import Frame
 from hiwater.capture.limits import suspects
+from hiwater.capture.markers import Marker
 from hiwater.capture.refusal_words import refusal_words
 from hiwater.report.formatting import frame_text, place_text, printable, seconds, share, size
 from hiwater.report.request import Report
@@ -30,7 +31,7 @@ def refusals(report: Report) -> Iterator[Text]:
     for marker in refused[-_SHOWN:]:
         yield Text.assemble(
             f"  {size(marker.value):>11}{rounded} asked for at {seconds(marker.at_ns)}: ",
-            (frame_text(own_frame(marker.frames), 90), "bold"),
+            (frame_text(line_of(report, marker), 90), "bold"),
         )
 
 
@@ -45,17 +46,17 @@ def refused_sentence(report: Report, folder: str) -> str:
     refused = report.capture.refusals
     if not refused:
         return ""
-    frame = own_frame(refused[-1].frames)
+    frame = line_of(report, refused[-1])
     where = place_text(frame, folder, 100)
     function = f" in {printable(frame.function, 60)}" if frame.line else ""
     return refusal_words(len(refused), refused[-1].value, f"{where}{function}")
 
 
-def own_frame(frames: tuple[Frame, ...]) -> Frame:
-    """The innermost frame of the user's own code; if there is none, the innermost frame."""
-    frames_shown = [frame for frame in frames if not frame.file.startswith(IMPORT_SYSTEM)]
-    own = [frame for frame in frames_shown if not is_library(frame.file)]
-    return (own or frames_shown or [Frame("[no Python frame]", "", 0)])[-1]
+def line_of(report: Report, refused: Marker) -> Frame:
+    """The line whose row has what the request's call path holds: the user's own, if there is one."""
+    rows = rows_of_paths(report.capture.tables, np.array([refused.node], np.int64))
+    frame = rows.rows[int(rows.row[0])][1]
+    return frame if frame.function else Frame("[no Python frame]", "", 0)
 
 
 def nearness(report: Report) -> Iterator[Text]:

@@ -8,10 +8,10 @@ from itertools import islice
 
 from rich.text import Text
 
-from hiwater.analysis.call_tree import IMPORT_SYSTEM
 from hiwater.analysis.live import LiveProcess, Row
 from hiwater.analysis.live_all import AllProcesses
 from hiwater.analysis.live_run import LiveRun
+from hiwater.capture.ownership import IMPORT_SYSTEM
 from hiwater.capture.paths import Frame
 from hiwater.report.formatting import (
     frame_text,

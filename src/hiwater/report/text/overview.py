@@ -66,6 +66,7 @@ def _figures(report: Report, page: Page) -> Iterator[Text]:
     capture, snapshot = report.capture, report.snapshot
     if capture.device is None:
         yield Text(f"{report.process_words} · {report.mode_words}", "dim")
+        yield from terminal.own_code(report)
     yield title("Peak")
     yield allocated_peak(report)
     if capture.device is None:

@@ -8,12 +8,13 @@ from dataclasses import dataclass, replace
 from rich.style import Style
 from rich.text import Text
 
+from hiwater._os.headline import OTHER_CODE
 from hiwater.analysis.advice import findings_of
-from hiwater.analysis.call_tree import IMPORT_SYSTEM
 from hiwater.analysis.ranking import by
 from hiwater.analysis.source import Sources
-from hiwater.analysis.user_lines import OTHER_CODE, Group, Ranking, UserLine, held_by
+from hiwater.analysis.user_lines import Group, Ranking, UserLine, held_by
 from hiwater.capture import Capture, Frame
+from hiwater.capture.ownership import IMPORT_SYSTEM
 from hiwater.capture.snapshot import Stacks
 from hiwater.report import advice as words_of
 from hiwater.report.formatting import frame_text, place_text, printable, share, short_frame_text, size
@@ -69,7 +70,7 @@ def brief_lines(report: Report, ranking: Ranking, sources: Sources, page: Page) 
     for group in before:
         yield from _apart(group, whole, None, page)
     shown = [row for row in listed[: report.top] if _is_listed(row.bytes, whole)]
-    names = [place_text(row.frame, page.folder, page.width // 3) for row in shown]
+    names = [row.before + place_text(row.frame, page.folder, page.width // 3) for row in shown]
     column = max(map(len, names), default=0)
     for row, name in zip(shown, names, strict=True):
         yield _brief_row(report, row, (name, column), sources, page)
@@ -113,7 +114,7 @@ def lines(report: Report, ranking: Ranking, sources: Sources, page: Page) -> Ite
     for group in before:
         yield from _apart(group, whole, sources, page)
     for row in listed[: report.top]:
-        name = short_frame_text(row.frame, page.room(_FIGURES_WIDTH + _BLOCKS_WIDTH))
+        name = row.before + short_frame_text(row.frame, page.room(_FIGURES_WIDTH + _BLOCKS_WIDTH))
         style = page.style(row.frame, bold=True)
         yield _figures(row.bytes, whole, row.blocks, name, style, row.standard_error_bytes)
         yield from _source(row.frame, sources, page)

@@ -6,10 +6,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TextIO
 
+from hiwater._os.headline import BEFORE
 from hiwater.analysis import process_tree
 from hiwater.analysis.job import Job, is_job, limit_share
 from hiwater.analysis.source import Sources
-from hiwater.analysis.user_lines import OTHER_CODE, Group, UserLine, rank_lines
+from hiwater.analysis.user_lines import UserLine, rank_lines
 from hiwater.capture import Run
 from hiwater.report.formatting import place_text, printable, share, size
 from hiwater.report.headline import headline
@@ -20,7 +21,6 @@ from hiwater.report.text.diff_markdown import code, plain
 
 _ROWS = 20
 _LINES = 10
-_NAMES = {Group.line: "", Group.imports: "imports: ", Group.other: f"{OTHER_CODE}: "}
 
 
 def write(reports: Sequence[Report], stream: TextIO) -> None:
@@ -52,11 +52,13 @@ def _process(report: Report) -> Iterator[str]:
         yield f"| {size(ranking.untouched_bytes)} | {share(ranking.untouched_bytes, whole)} | never touched, so not in RAM | |"
     yield ""
     yield f"With everything that each line called, at {plain(report.snapshot_words)}."
+    if report.own_code_words:
+        yield plain(report.own_code_words.capitalize()) + "."
 
 
 def _line(row: UserLine, whole: int, sources: Sources, folder: str) -> str:
     text = printable(sources.line(row.frame.file, row.frame.line), 80)
-    place = _NAMES[row.group] + code(place_text(row.frame, folder, 100))
+    place = BEFORE[row.group] + code(place_text(row.frame, folder, 100))
     return f"| {size(row.bytes)} | {share(row.bytes, whole)} | {place} | {code(text) if text else ''} |"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import TextIO
@@ -40,6 +41,12 @@ def console(stream: TextIO) -> Console:
         emoji=False,
         legacy_windows=False,
     )
+
+
+def own_code(report: Report) -> Iterator[Text]:
+    """What counts as the user's own code, in one row."""
+    if report.own_code_words:
+        yield Text(report.own_code_words, "dim")
 
 
 def program(report: Report, page: Page) -> Text:

@@ -10,7 +10,8 @@ import signal
 import sys
 
 import hiwater
-from hiwater.cli import run, run_arguments, settings
+from hiwater._os import settings
+from hiwater.cli import run, run_arguments
 from hiwater.contrib.compat.fil import result_folder
 from hiwater.recording import summary
 

@@ -52,6 +52,16 @@ class Settings:
             )
         return word in _TRUE
 
+    def names(self, name: str) -> list[str]:
+        """Return the names in the setting `name`: text with commas in the environment, a list in the file. Raises UsageError for anything else."""
+        value = self._find(name) or []
+        found = value.replace(",", " ").split() if isinstance(value, str) else value
+        if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+            raise hiwater.errors.UsageError(
+                f"{name} in {self.file!r} is {value!r}", f'write a list of names: {name} = ["shop"]'
+            )
+        return found
+
     def table(self, name: str) -> dict[str, object]:
         """Return the table `[tool.hiwater.NAME]` of the file, empty if there is none. Raises UsageError when it is something else."""
         value = self._table.get(name, {})

@@ -1,0 +1,61 @@
+"""Whose code it is, from the name of its file: the rules, in one place.
+
+The engine applies them when it interns a code object (native/stacks/ownership.h) and writes the answer into the capture, so that all readers
+have the same. Captures that no engine wrote, such as histories of other libraries, get theirs here when they are read.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    Rule = tuple[str, int]
+
+LIBRARY, OWN, RUN, IMPORTS = range(4)
+"""Owners, as in native/capture/format.h: a library, which stands also for the interpreter and for generated code; the user; the package that
+is run, which is installed; the import system."""
+
+IMPORT_SYSTEM = "<frozen importlib."
+COMMAND = "<string>"
+"""What the code of `python -c` has in the place of a file; so has much code that libraries generate."""
+
+_TYPED = ("<stdin>", "<console>", "<ipython-input*>", "<python-input*>")  # by the user, into a program or a notebook
+_TEMPLATES = (".html", ".htm", ".j2", ".jinja", ".jinja2", ".mako", ".tmpl", ".tpl", ".txt", ".xml", ".sql", ".md")
+_LIBRARIES = (
+    "*/site-packages/*", "*/dist-packages/*", "*/lib/python3/*", "*/lib64/python3/*", "*/lib/python3.*/*", "*/lib64/python3.*/*",
+)  # fmt: skip
+
+
+def rules(
+    own: Iterable[str] = (), run: Iterable[str] = (), *, launchers: Iterable[str] = (), is_command: bool = False
+) -> list[Rule]:
+    """The rules as (pattern, owner), of which the first that matches counts; '*' stands for any text. `own` and `run` are installed packages by
+    their names, `launchers` the files of console scripts. `is_command` says that the program is that of `python -c`."""
+    typed = (*_TYPED, COMMAND) if is_command else _TYPED
+    return [
+        ("", LIBRARY),
+        (IMPORT_SYSTEM + "*", IMPORTS),
+        *((name, OWN) for name in typed),
+        ("<*>", LIBRARY),
+        *((file, LIBRARY) for file in launchers),
+        *((pattern, OWN) for name in own for pattern in _patterns(name)),
+        *((pattern, RUN) for name in run for pattern in _patterns(name)),
+        *((pattern, LIBRARY) for pattern in _LIBRARIES),
+        *(("*" + ending, LIBRARY) for ending in _TEMPLATES),  # compiled: the lines are not the template's
+        ("memory:0x*", LIBRARY),  # Mako's, of a template without a file
+        ("*", OWN),
+    ]
+
+
+def _patterns(package: str) -> tuple[str, str]:
+    path = package.replace("-", "_").replace(".", "/")
+    return f"*-packages/{path}/*", f"*-packages/{path}.py"
+
+
+def owners(files: Sequence[str], by: Sequence[Rule]) -> list[int]:
+    """The owner of the code in each of these files."""
+    import re
+
+    compiled = [(re.compile(".*".join(map(re.escape, pattern.split("*"))), re.DOTALL), owner) for pattern, owner in by]
+    return [next((owner for pattern, owner in compiled if pattern.fullmatch(file)), LIBRARY) for file in files]

@@ -1,0 +1,299 @@
+"""What counts as the user's own code: the package that is run, what was installed from a folder, what is named; and where a thread waited."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import hiwater
+from children import run_hiwater
+from hiwater.analysis.user_lines import Group, rank_lines
+from hiwater.capture import ownership
+from hiwater.recording import own_code
+from hiwater.recording.own_code import OwnCode
+from recording import child_environment, needs_engine
+
+LIBRARY = """
+def make(size):
+    return bytearray(b"1") * size
+
+def call(function, *arguments):
+    return function(*arguments)
+"""
+SIZE = 20 << 20
+
+
+class Place:
+    """A folder with site-packages, in which programs run."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.packages = folder, folder / "site-packages"
+        self.write("site-packages/library.py", LIBRARY)
+
+    def write(self, name: str, text: str) -> None:
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    def headline(self, *words: str, options: tuple[str, ...] = (), environment: dict[str, str] | None = None) -> str:
+        """The end of the first sentence of a recorded run of a program."""
+        path = {"PYTHONPATH": str(self.packages), **(environment or {})}
+        done = run_hiwater("run", *options, "-o", "a.hiw", *words, folder=self.folder, environment=path, check=True)
+        return done.stderr.splitlines()[1].partition("; ")[2]
+
+    def own_code(self) -> str:
+        said = run_hiwater("report", "a.hiw", folder=self.folder, check=True).stdout
+        (row,) = [line for line in said.splitlines() if line.startswith("own code: ")]
+        return row
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+# The rules
+
+
+@pytest.mark.parametrize(
+    ("file", "owner"),
+    [
+        ("/home/me/app.py", ownership.OWN),
+        ("<stdin>", ownership.OWN),
+        ("<ipython-input-3-0a1b>", ownership.OWN),
+        ("/tmp/ipykernel_77/123.py", ownership.OWN),
+        ("<string>", ownership.LIBRARY),
+        ("<attrs generated __init__ app.Reading>", ownership.LIBRARY),
+        ("<lambdifygenerated-1>", ownership.LIBRARY),
+        ("<template>", ownership.LIBRARY),
+        ("<frozen runpy>", ownership.LIBRARY),
+        ("<frozen importlib._bootstrap>", ownership.IMPORTS),
+        ("/app/templates/page.html", ownership.LIBRARY),
+        ("/v/lib/python3.11/site-packages/shop/core.py", ownership.OWN),
+        ("/v/lib/python3.11/site-packages/shop.py", ownership.OWN),
+        ("/v/lib/python3.11/site-packages/shopping/core.py", ownership.LIBRARY),
+        ("/v/lib/python3.11/site-packages/acme/tools/x.py", ownership.OWN),
+        ("/v/lib/python3.11/site-packages/acme/other.py", ownership.LIBRARY),
+        ("/v/lib/python3.11/site-packages/started/main.py", ownership.RUN),
+        ("/usr/lib/python3/dist-packages/yaml/nodes.py", ownership.LIBRARY),
+        ("/usr/lib/python3.13t/json/decoder.py", ownership.LIBRARY),
+        ("/v/bin/shop", ownership.LIBRARY),
+    ],
+)  # fmt: skip
+def test_whose_code_a_file_has(file: str, owner: int) -> None:
+    by = ownership.rules(["shop", "acme.tools"], ["started"], launchers=["/v/bin/shop"])
+    assert ownership.owners([file], by) == [owner]
+
+
+def test_the_text_of_a_command_is_the_users() -> None:
+    assert ownership.owners(["<string>", "<template>"], ownership.rules(is_command=True)) == [
+        ownership.OWN, ownership.LIBRARY,
+    ]  # fmt: skip
+
+
+@needs_engine
+def test_the_engine_applies_the_same_rules(place: Place) -> None:
+    place.write("shop/__init__.py", "")
+    place.write(
+        "shop/__main__.py", "import dataclasses, json, library\nkept = [library.make(1000), json.loads('[1]')]\n"
+    )
+    place.headline("-m", "shop", options=("--own", "library"))
+    tables = hiwater.open(place.folder / "a.hiw").tables
+    files = [tables.string(file) for file in tables["codes"]["file"].tolist()]
+    is_python = tables["codes"]["kind"] == 0
+    expected = ownership.owners(files, ownership.rules(["library"], ["shop"]))
+    found = tables["codes"]["owner"].tolist()
+    assert [pair for pair in zip(files, found, strict=True) if pair not in set(zip(files, expected, strict=True))] == []
+    assert {ownership.OWN, ownership.LIBRARY, ownership.IMPORTS} <= set(found) and is_python.any()
+
+
+# What counts
+
+
+@needs_engine
+@pytest.mark.parametrize("how", ["option", "environment", "project", "nothing"])
+def test_a_package_that_is_named_is_the_users(place: Place, how: str) -> None:
+    place.write("program.py", f"import library\nkept = library.make({SIZE})\n")
+    if how == "project":
+        place.write("pyproject.toml", '[tool.hiwater]\nown = ["library"]\n')
+    environment = {"HIWATER_OWN": "other,library"} if how == "environment" else {}
+    said = place.headline(
+        "program.py", options=("--own", "library") if how == "option" else (), environment=environment
+    )
+    assert said.startswith(
+        "most at site-packages/library.py:3 in make" if how != "nothing" else "most at program.py:2 in <module>"
+    )
+    named = "" if how == "nothing" else ", package library (named)"
+    assert place.own_code().replace(", package other (named)", "") == f"own code: files that are not installed{named}"
+
+
+@needs_engine
+def test_children_have_the_same_packages(place: Place) -> None:
+    place.write("site-packages/library.py", LIBRARY + f"\nif __name__ == '__main__':\n    kept = make({SIZE})\n")
+    place.write("child.py", f"import library\nkept = library.make({SIZE})\n")
+    place.write("program.py", "import subprocess, sys\nsubprocess.run([sys.executable, 'child.py'], check=True)\n")
+    place.headline("program.py", options=("--own", "library"))
+    (child,) = (place.folder / "a.hiw.d").glob("*.hiw")
+    capture = hiwater.open(child)
+    top = rank_lines(capture.tables, capture.peak.holdings()).headline
+    assert top is not None and (Path(top.frame.file).name, top.frame.line) == ("library.py", 3)
+
+
+@needs_engine
+@pytest.mark.parametrize("way", ["-m", "script"])
+def test_the_package_that_is_run_is_the_users_though_it_came_from_an_index(place: Place, way: str) -> None:
+    place.write("site-packages/shop/__init__.py", "")
+    place.write("site-packages/shop/__main__.py", "from shop.core import main\nmain()\n")
+    place.write("site-packages/shop/core.py", f"import library\ndef main():\n    return library.make({SIZE})\n")
+    place.write(
+        "bin/shop",
+        f"#!{sys.executable}\nimport sys\nfrom shop.core import main\nif __name__ == '__main__':\n    sys.exit(main() and None)\n",
+    )
+    place.write(
+        "bin/shop", f"#!{sys.executable}\n# -*- coding: utf-8 -*-\nimport re\nimport sys\nfrom shop.core import run\n"
+        "if __name__ == '__main__':\n    sys.argv[0] = re.sub(r'(-script\\.pyw|\\.exe)?$', '', sys.argv[0])\n    sys.exit(run())\n",
+    )  # fmt: skip
+    place.write(
+        "site-packages/shop/core.py", f"import library\ndef main():\n    kept = library.make({SIZE})\nrun = main\n"
+    )
+    said = place.headline(*(("-m", "shop") if way == "-m" else ("bin/shop",)))
+    assert said.startswith("most at site-packages/shop/core.py:3 in main")
+    why = "run with -m" if way == "-m" else "run by shop"
+    assert place.own_code() == f"own code: files that are not installed, package shop ({why})"
+
+
+@needs_engine
+def test_other_code_of_the_users_comes_before_the_package_that_is_run(place: Place) -> None:
+    """A tool that runs the user's file: what its own helpers allocate for the user's line is of that line."""
+    place.write("site-packages/tool.py", f"{LIBRARY}\nif __name__ == '__main__':\n    import plugin\n")
+    place.write("plugin.py", f"import tool\nkept = tool.make({SIZE})\n")
+    assert place.headline("-m", "tool").startswith("most at plugin.py:2 in <module>")
+
+
+@needs_engine
+def test_a_recording_that_the_program_begins_knows_its_package_too(place: Place) -> None:
+    place.write(
+        "site-packages/shop.py",
+        f"import hiwater, library\nwith hiwater.record('a.hiw'):\n    kept = library.make({SIZE})\n",
+    )
+    environment = child_environment({"PYTHONPATH": str(place.packages)})
+    subprocess.run([sys.executable, "-m", "shop"], cwd=place.folder, env=environment, check=True, timeout=60)
+    assert place.own_code() == "own code: files that are not installed, package shop (run with -m)"
+    headline = json.loads(run_hiwater("report", "a.hiw", "--format", "json", folder=place.folder, check=True).stdout)[
+        "headline"
+    ]
+    assert (Path(headline["file"]).name, headline["line"]) == ("shop.py", 3)
+
+
+# What the recorded process finds out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind"),
+    [
+        (["-m", "shop.tool", "-c"], ("module", "shop.tool")),
+        (["-Im", "shop"], ("module", "shop")),
+        (["-X", "dev", "-Wdefault", "-u", "app.py", "-m"], ("script", "app.py")),
+        (["-c", "pass"], ("command", "pass")),
+        (["--check-hash-based-pycs", "never", "-mshop"], ("module", "shop")),
+        (["-"], ("", "")),
+        ([], ("", "")),
+    ],
+)
+def test_what_an_interpreter_runs(arguments: list[str], kind: tuple[str, str]) -> None:
+    assert own_code._program(arguments) == kind
+
+
+@pytest.mark.parametrize(
+    ("text", "package"),
+    [
+        (
+            "#!/usr/bin/python\nimport sys\nfrom shop.core import main\nif __name__ == '__main__':\n    sys.exit(main())\n",
+            "shop",
+        ),
+        ("#!/usr/bin/python\nimport sys\nfrom numpy import ones\ntable = ones(9)\nsys.exit(main())\n", ""),
+        ("#!/usr/bin/python\nimport sys\nfrom shop import main\nprint(main())\n", ""),
+        ("#!/bin/sh\nexec python -m shop\n", ""),
+    ],
+)
+def test_which_package_a_console_script_calls(tmp_path: Path, text: str, package: str) -> None:
+    (tmp_path / "script").write_text(text)
+    assert own_code.launched_package(str(tmp_path / "script")) == package
+
+
+def installed(folder: Path, name: str, url: str = "", *, installer: str = "pip", more: str = "") -> None:
+    info = folder / f"{name}-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "INSTALLER").write_text(f"{installer}\n")
+    (info / "RECORD").write_text(
+        f"{name}/__init__.py,,\n../../../bin/{name},,\n{info.name}/METADATA,,\n{name}_single.py,,\n"
+    )
+    if url:
+        (info / "direct_url.json").write_text(f'{{{more}, "url": "{url}"}}')
+
+
+def test_what_was_installed_from_a_folder_is_the_users(tmp_path: Path) -> None:
+    folder = tmp_path / "site-packages"
+    for name in ("numpy", "rich", "click"):
+        installed(folder, name)
+    installed(folder, "shop", "file:///src/shop", more='"dir_info": {}')
+    installed(folder, "develop", "file:///src/develop", more='"dir_info": {"editable": true}')
+    installed(folder, "wheel_file", "file:///wheels/wheel_file.whl", more='"archive_info": {}')
+    installed(folder, "by_git", "https://example.org/by_git.git", more='"vcs_info": {}')
+    installed(folder, "by_conda", "file:///build/by_conda", installer="conda", more='"dir_info": {}')
+    found = dict(own_code._local_installs([str(folder), "/nowhere/site-packages", str(tmp_path)]))
+    assert found == {
+        "shop": "local install", "shop_single": "local install", "develop": "editable install", "develop_single": "editable install",
+        "wheel_file": "local install", "wheel_file_single": "local install",
+    }  # fmt: skip
+    for name in ("a", "b", "c", "d", "e", "f", "g"):  # an image into which everything was copied as wheels
+        installed(folder, name, f"file:///wheels/{name}.whl", more='"archive_info": {}')
+    assert set(dict(own_code._local_installs([str(folder)]))) == {"shop", "shop_single", "develop", "develop_single"}
+
+
+def test_what_a_child_gets_is_what_its_parent_has() -> None:
+    mine = OwnCode()
+    mine.own, mine.run, mine.launchers = {"shop": "named"}, {"started": "run with -m"}, ["/v/bin/started"]
+    child = OwnCode.of_parent(mine.as_text())
+    assert (child.own, child.launchers) == (mine.own, mine.launchers) and child.run.items() >= mine.run.items()
+
+
+# Where a thread is waited for
+
+
+@needs_engine
+@pytest.mark.parametrize("sample", [(), ("--sample", "64KiB")], ids=["exact", "sampled"])
+def test_each_line_that_waits_has_what_was_done_for_it(place: Place, sample: tuple[str, ...]) -> None:
+    """Blocks of two tasks of one pool, large and small; and the line is the submitter's, where the main thread waits for that one."""
+    place.write(
+        "program.py",
+        "import concurrent.futures, threading\nimport library\n"
+        "pool = concurrent.futures.ThreadPoolExecutor(1)\n"
+        f"kept = list(pool.map(library.make, [{SIZE}]))\n"
+        f"more = list(pool.map(library.make, [{SIZE}, {SIZE}]))\n"
+        "def submit():\n"
+        "    own = concurrent.futures.ThreadPoolExecutor(1)\n"
+        f"    more.extend(own.map(library.make, [{SIZE}] * 4))\n"
+        "thread = threading.Thread(target=submit)\nthread.start()\nthread.join()\n"
+        "small = list(concurrent.futures.ThreadPoolExecutor(1).map(str.split, ['abc ' * 200_000]))\n"
+        "def own(size):\n"
+        "    return bytearray(b'1') * size\n"
+        f"kept += pool.map(own, [{SIZE}])\n"
+        f"kept += pool.map(own, [{SIZE}])\n",
+    )
+    said = place.headline("program.py", options=sample)
+    assert said.startswith("most waited for at program.py:8 in submit: 80.0 MiB")
+    capture = hiwater.open(place.folder / "a.hiw")
+    ranking = rank_lines(capture.tables, capture.end.holdings())
+    waited = {row.frame.line: row.bytes for row in ranking.lines if row.group == Group.waited}
+    assert [round(waited[line] / SIZE) for line in (4, 5, 8)] == [1, 2, 4]
+    assert 5 << 20 < waited[12] < 20 << 20
+    # Its own lines lose nothing when the thread is waited for at another line.
+    assert [round(row.bytes / SIZE) for row in ranking.lines if row.group == Group.line and row.frame.line == 14] == [2]
+    capture.check()
+    text = run_hiwater("report", "a.hiw", folder=place.folder, check=True).stdout
+    assert "  waited for at program.py:8 " in text
