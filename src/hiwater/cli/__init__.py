@@ -6,7 +6,12 @@ from __future__ import annotations
 import os
 import sys
 
-from hiwater.cli import verbs
+from hiwater._os import own_code
+
+if sys.argv[1:2] == ["run"]:
+    own_code.note_start()  # before the modules that make up most of it
+
+from hiwater.cli import verbs  # noqa: E402
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import sys
 
 import hiwater
 from hiwater import _registry
-from hiwater._os import native, unrecorded
+from hiwater._os import native, own_code, unrecorded
 from hiwater._os.sizes import parse_size
 from hiwater.capture import destination
 from hiwater.recording import facts
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
         peak_bytes: int
         peak_blocks: int
         live_bytes: int
-        resident_peak_bytes: int
+        program_peak_bytes: int
         resident_exact: bool
         resident_error_bytes: int
         overhead_bytes: int
@@ -261,6 +261,7 @@ class Recorder:
                     run_variable=self._run_variable() if self._run_id else "",
                     run_folder=self._run_folder,
                     residency_snapshots=self._residency_snapshots,
+                    code_bytes=own_code.loaded_bytes(),
                 )
         except OSError as error:
             self._forget()
