@@ -188,7 +188,9 @@ def program_peak_bytes(header: Mapping[str, Any]) -> int:
 def read_resident(tables: Tables) -> Resident:
     header, first = tables.header, tables["timeline"][:1]
     return Resident(
-        overhead_start_bytes=sum(first["overhead_bytes"].tolist()) if "overhead_bytes" in (first.dtype.names or ()) else 0,
+        overhead_start_bytes=sum(first["overhead_bytes"].tolist())
+        if "overhead_bytes" in (first.dtype.names or ())
+        else 0,
         program_peak_bytes=program_peak_bytes(header),
         peak_bytes=header["resident_peak_bytes"],
         start_bytes=header["resident_start_bytes"],
