@@ -201,7 +201,7 @@ bench: $(VENV)/installed ## measure what recording costs, beside the peers that 
 	$(BIN)/python benchmarks/run.py
 
 bench-resident: $(VENV)/installed ## compare resident peaks of many programs with plain runs, and their memory with what is promised
-	$(PYTHON) benchmarks/resident.py
+	$(BIN)/python benchmarks/resident.py
 
 bench-instructions: $(VENV)/installed ## count the engine's instructions for each event, under valgrind
 	$(BIN)/python benchmarks/instructions.py

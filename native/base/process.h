@@ -30,9 +30,9 @@ std::int64_t resident_bytes(std::int64_t* address_space_bytes = nullptr) noexcep
 std::int64_t read_number(OwnFile& file) noexcept;
 // ru_maxrss, for a tenth of what /proc takes: the kernel's peak, or that of a program which this process was before an exec.
 std::int64_t maximum_resident() noexcept;
-std::int64_t page_faults() noexcept;      // of this process, without those that waited for a disk
+std::int64_t page_faults() noexcept;         // of this process, without those that waited for a disk
 std::int64_t thread_page_faults() noexcept;  // the same of this thread
-std::int64_t available_bytes() noexcept;  // MemAvailable of the machine, or -1
+std::int64_t available_bytes() noexcept;     // MemAvailable of the machine, or -1
 // The number after `key` in a small file; -1 where there is none.
 std::int64_t read_entry(OwnFile& file, const char* key) noexcept;
 // For the end of a scope: reads what is resident now and the kernel's peak since its last reset, and resets it. The descriptors are the

@@ -94,8 +94,8 @@ void header_fields(SchemaText& schema) {
     HIWATER_FIELDS(Header, overhead_bytes, table_count, exact_total_bytes, exact_total_blocks, inherited_bytes, nearest_used_bytes,
                    nearest_limit_bytes, nearest_limit_kind, ended_by, snapshot_ns, named_markers, scopes, end_signal, unknown_frees,
                    refused_children, refused_error, search_request, search_answer, search_error, shared_excess_bytes,
-                   overhead_last_bytes, program_peak_bytes, program_peak_error_bytes, live_bytes, live_blocks, slice_peak_bytes, slice_peak_blocks, generation, slice_peak_ns,
-                   kind_live_bytes);
+                   overhead_last_bytes, program_peak_bytes, program_peak_error_bytes, live_bytes, live_blocks, slice_peak_bytes,
+                   slice_peak_blocks, generation, slice_peak_ns, kind_live_bytes);
 }
 
 void tables(SchemaText& schema) {

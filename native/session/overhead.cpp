@@ -26,7 +26,8 @@ void Recorder::store_program_peak() noexcept {
     capture::Header& h = file_.header();
     h.program_peak_bytes = last_program_peak_ = std::max<std::int64_t>(0, program_peak_.bytes());
     // The program may use some of the modules that hiwater loaded, and memory that was free again after they were loaded: a third in our trials.
-    h.program_peak_error_bytes = h.resident_exact == 0 ? 0 : program_peak_.error_bytes() + (code_file_bytes_ + code_anonymous_bytes_) / 3;
+    h.program_peak_error_bytes =
+        h.resident_exact == 0 ? 0 : program_peak_.error_bytes() + (code_file_bytes_ + code_anonymous_bytes_) / 3;
     h.overhead_bytes = static_cast<std::uint64_t>(program_peak_.overhead_bytes());
 }
 

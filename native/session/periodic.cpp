@@ -208,7 +208,8 @@ void Recorder::append_residency(const residency::Breakdown& found, std::uint64_t
     };
     for (std::size_t i = 0; i < residency::kParts; ++i) {
         const auto part = static_cast<residency::Part>(i);
-        residency_.append({at_ns, found.rows[i].resident_bytes + moved(part), found.rows[i].untouched_bytes, tree_.string(residency::name_of(part)), 0});
+        residency_.append({at_ns, found.rows[i].resident_bytes + moved(part), found.rows[i].untouched_bytes,
+                           tree_.string(residency::name_of(part)), 0});
     }
 }
 

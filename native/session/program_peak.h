@@ -53,9 +53,7 @@ public:
     std::int64_t bytes() const noexcept { return std::max(least_, open_ - rest_); }
     std::int64_t error_bytes() const noexcept { return std::max<std::int64_t>(0, most_ - bytes()); }
     // Of hiwater at the moment of that peak; and at a moment when put_pages has counted `put`.
-    std::int64_t overhead_bytes() const noexcept {
-        return open_ - rest_ > least_ ? open_resident_ - (open_ - rest_) : overhead_;
-    }
+    std::int64_t overhead_bytes() const noexcept { return open_ - rest_ > least_ ? open_resident_ - (open_ - rest_) : overhead_; }
     std::int64_t overhead_at(std::int64_t put) const noexcept { return std::max<std::int64_t>(0, rest_ + put); }
 
 private:
@@ -75,12 +73,12 @@ private:
     }
 
     bool is_counted_ = false;
-    std::int64_t rest_ = 0;                            // at the last count
-    std::int64_t open_ = kNone, open_resident_ = 0;    // the highest R - put since that count, and its R
-    std::int64_t least_ = kNone, most_ = 0;            // bounds of the program's peak, up to the last count
-    std::int64_t overhead_ = 0;                        // at the peak
-    std::int64_t peak_ = 0;                            // the process's
-    std::int64_t lowest_put_ = 0, highest_put_ = 0;    // since the kernel's peak was read
+    std::int64_t rest_ = 0;                          // at the last count
+    std::int64_t open_ = kNone, open_resident_ = 0;  // the highest R - put since that count, and its R
+    std::int64_t least_ = kNone, most_ = 0;          // bounds of the program's peak, up to the last count
+    std::int64_t overhead_ = 0;                      // at the peak
+    std::int64_t peak_ = 0;                          // the process's
+    std::int64_t lowest_put_ = 0, highest_put_ = 0;  // since the kernel's peak was read
 };
 
 }  // namespace hiwater

@@ -111,8 +111,8 @@ int Recorder::start(const StartOptions& options) {
     fail_reason_[0] = '\0';
     ended_by_ = capture::EndedBy::unknown;
     if (!only_counters_) last_ = {};
-    last_point_ns_ = last_close_ns_ = last_given_back_ns_ = next_give_back_ns_ = next_count_ns_ = next_write_back_ns_ = last_refused_slice_ns_ = refusals_ =
-        last_pressure_ns_ = next_totals_ns_ = 0;
+    last_point_ns_ = last_close_ns_ = last_given_back_ns_ = next_give_back_ns_ = next_count_ns_ = next_write_back_ns_ =
+        last_refused_slice_ns_ = refusals_ = last_pressure_ns_ = next_totals_ns_ = 0;
     falls_left_ = kMostFalls;
     collections_ = hw_full_collections();
     collection_markers_ = 0;

@@ -68,26 +68,27 @@ TEST_CASE("the program's peak lies within its bounds, whenever it was between sa
     });
 }
 
-TEST_CASE("pages that are given back are no part of a later peak's overhead, and those of a later moment no part of an earlier one's") {
+TEST_CASE(
+    "pages that are given back are no part of a later peak's overhead, and those of a later moment no part of an earlier one's") {
     Process process;
     ProgramPeak peak;
-    const auto look = [&] {
+    const auto read = [&] {
         process.pass();
         peak.sample(process.resident(), process.kernel_peak, process.put);
         peak.count(process.count(), 7);
     };
     peak.begin(process.resident(), process.put);
     process.others = 500;
-    look();
+    read();
     process.others = 100;
-    look();
+    read();
     process.program = 2000;
-    look();
+    read();
     CHECK(peak.bytes() == 2000 - 7);
     CHECK(peak.overhead_bytes() == 107);
     process.program = 1500;
     process.others = 900;
-    look();
+    read();
     CHECK(process.kernel_peak == 2400);
     CHECK(peak.bytes() == 2000 - 7);
     CHECK(peak.overhead_at(process.put.least()) == 907);

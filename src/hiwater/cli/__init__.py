@@ -11,7 +11,7 @@ from hiwater._os import own_code
 if sys.argv[1:2] == ["run"]:
     own_code.note_start()  # before the modules that make up most of it
 
-from hiwater.cli import verbs  # noqa: E402
+from hiwater.cli import verbs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -47,6 +47,7 @@ def _record_here(entry: str) -> None:
             notify=lambda _: None,
         )
         recorder.continue_run(fields["run"], fields["folder"])
+        recorder.begin_process()
         limit = int(fields["limit"])
         if limit and (limit := _inherited(limit)):
             recorder.note("limit_bytes", str(limit))

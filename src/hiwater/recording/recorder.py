@@ -130,6 +130,7 @@ class Recorder:
         self._excluded_script = ""
         self._window: Window | None = None
         self._owner = 0
+        self._begins_process = False
         self._snapshots = 0
         self._facts: dict[str, str] = {}
         self._wants_histories = device_history
@@ -163,6 +164,10 @@ class Recorder:
         if self._window is not None and not self._window.is_open:
             return False
         return self.owned_here and bool(native.load().is_recording())
+
+    def begin_process(self) -> None:
+        """The recording begins with the program, in a process that hiwater has started: its code in memory is none of the program's."""
+        self._begins_process = True
 
     def exclude_script(self, script: str) -> None:
         """Leave frames of the file `script` out of stacks, like those of hiwater's code. Call it before `start()`."""
@@ -261,7 +266,7 @@ class Recorder:
                     run_variable=self._run_variable() if self._run_id else "",
                     run_folder=self._run_folder,
                     residency_snapshots=self._residency_snapshots,
-                    code_bytes=own_code.loaded_bytes(),
+                    code_bytes=own_code.loaded_bytes() if self._begins_process else (0, 0),
                 )
         except OSError as error:
             self._forget()
