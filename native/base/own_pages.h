@@ -47,14 +47,16 @@ private:
         for (std::uintptr_t at = range.start; at < range.end; at += sizeof pages * kPage) {
             const std::size_t part = std::min<std::size_t>(range.end - at, sizeof pages * kPage);
             if (raw::mincore(reinterpret_cast<void*>(at), part, pages) != 0) break;
-            found += std::count_if(pages, pages + round_up(part, kPage) / kPage, [](unsigned char page) { return (page & 1) != 0; });
+            found +=
+                std::count_if(pages, pages + round_up(part, kPage) / kPage, [](unsigned char page) { return (page & 1) != 0; });
         }
         return found * static_cast<std::int64_t>(kPage);
     }
 
     // Pages that were only read stand for the kernel's page of zeros: present, of no file, and not this process's alone.
     std::int64_t bytes_in(const OwnRanges::Range& range, bool with_shared) const noexcept {
-        constexpr std::uint64_t kPresent = std::uint64_t{1} << 63, kOfFile = std::uint64_t{1} << 61, kExclusive = std::uint64_t{1} << 56;
+        constexpr std::uint64_t kPresent = std::uint64_t{1} << 63, kOfFile = std::uint64_t{1} << 61,
+                                kExclusive = std::uint64_t{1} << 56;
         const std::uint64_t counts = with_shared ? ~std::uint64_t{0} : kOfFile | kExclusive;
         std::uint64_t flags[1024];
         std::int64_t found = 0;

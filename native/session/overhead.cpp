@@ -25,9 +25,9 @@ void Recorder::note_resident(std::int64_t resident_bytes, std::int64_t peak_byte
 void Recorder::store_program_peak() noexcept {
     capture::Header& h = file_.header();
     h.program_peak_bytes = last_program_peak_ = std::max<std::int64_t>(0, program_peak_.bytes());
-    // The program may use some of the modules that hiwater loaded, and memory that was free again after they were loaded: a third in our trials.
-    h.program_peak_error_bytes =
-        h.resident_exact == 0 ? 0 : program_peak_.error_bytes() + (code_file_bytes_ + code_anonymous_bytes_) / 3;
+    // The program may use some of the modules that hiwater loaded, and `python -m` loads some before they are counted: a half in our trials.
+    const std::int64_t code_error = (code_file_bytes_ + code_anonymous_bytes_) / 3 * 2;
+    h.program_peak_error_bytes = h.resident_exact == 0 ? 0 : program_peak_.error_bytes() + code_error;
     h.overhead_bytes = static_cast<std::uint64_t>(program_peak_.overhead_bytes());
 }
 
@@ -42,6 +42,7 @@ OwnPages Recorder::count_own_pages() noexcept {
     const OwnPages own = OwnPagesCount().read(sampler::may_share_pages());
     UninterruptedHold hold(peak_lock_);
     program_peak_.count(own, code_file_bytes_ + code_anonymous_bytes_);
+    file_.header().overhead_last_bytes = static_cast<std::uint64_t>(program_peak_.overhead_at(put_pages.least()));
     store_program_peak();
     return own;
 }

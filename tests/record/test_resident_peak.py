@@ -100,5 +100,5 @@ def test_the_end_of_a_recording_needs_little_memory(tmp_path: Path) -> None:
     _, status, usage = os.wait4(child, 0)
     assert status == 0
     tables = hiwater.open(path).tables
-    assert tables["accounts"].nbytes + tables["nodes"].nbytes > 6 * MIB
+    assert tables["accounts"].nbytes + tables["nodes"].nbytes > 5 * MIB
     assert usage.ru_maxrss * 1024 - before <= 4 * MIB
