@@ -128,8 +128,9 @@ std::string start(const std::string& path, const std::map<std::string, std::stri
     if (hiwater::recording() && !counting)
         throw EngineFault("a recording is in progress already: stop it before another is started");
     if (counting) end(-1);
-    if (int error = begin({path, mode, false, facts, sample_bytes, sample_seed, cgroup_usage, cgroup_limits, internal_prefix,
-                           own_script, last_words, interval_ns, run_variable, run_folder, residency_snapshots, code_bytes.first, code_bytes.second})) {
+    if (int error =
+            begin({path, mode, false, facts, sample_bytes, sample_seed, cgroup_usage, cgroup_limits, internal_prefix, own_script,
+                   last_words, interval_ns, run_variable, run_folder, residency_snapshots, code_bytes.first, code_bytes.second})) {
         if (counting) begin_counting();
         raise_os_error(error, path);
     }

@@ -471,7 +471,8 @@ private:
     FutexMutex peak_lock_;  // of what follows
     ProgramPeak program_peak_;
     std::int64_t code_file_bytes_ = 0, code_anonymous_bytes_ = 0;  // see StartOptions
-    std::int64_t used_capture_bytes_ = 0;  // what was resident of the capture some time after its pages were given back; -1: to be counted
+    std::int64_t used_capture_bytes_ =
+        0;  // what was resident of the capture some time after its pages were given back; -1: to be counted
     bool only_counters_ = false, residency_snapshots_ = true;
     Heap carried_{};  // of the recordings before this one, while the heap's meters are in use
     char fail_reason_[128] = {};
