@@ -201,6 +201,9 @@ bench-children: $(VENV)/installed ## 10,000 forked children of 5 ms: what one co
 bench: $(VENV)/installed ## measure what recording costs, beside the peers that are installed
 	$(BIN)/python benchmarks/run.py
 
+bench-resident: $(VENV)/installed ## compare resident peaks of many programs with plain runs, and their memory with what is promised
+	$(BIN)/python benchmarks/resident.py
+
 bench-instructions: $(VENV)/installed ## count the engine's instructions for each event, under valgrind
 	$(BIN)/python benchmarks/instructions.py
 

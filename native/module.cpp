@@ -124,7 +124,7 @@ std::string start(const std::string& path, const std::map<std::string, std::stri
                   const std::vector<std::string>& cgroup_limits, const std::string& own_script,
                   const std::vector<std::pair<std::string, unsigned>>& owner_rules, const std::string& last_words,
                   std::uint64_t interval_ns, unsigned mode, const std::string& run_variable, const std::string& run_folder,
-                  bool residency_snapshots) {
+                  bool residency_snapshots, std::pair<std::int64_t, std::int64_t> code_bytes) {
     const bool counting = Recorder::instance().counts_only();
     if (hiwater::recording() && !counting)
         throw EngineFault("a recording is in progress already: stop it before another is started");
@@ -132,7 +132,8 @@ std::string start(const std::string& path, const std::map<std::string, std::stri
     std::vector<hiwater::OwnerRule> rules;
     for (const auto& [pattern, owner] : owner_rules) rules.push_back({pattern, static_cast<hiwater::capture::Owner>(owner)});
     if (int error = begin({path, mode, false, facts, sample_bytes, sample_seed, cgroup_usage, cgroup_limits, internal_prefix,
-                           own_script, rules, last_words, interval_ns, run_variable, run_folder, residency_snapshots})) {
+                           own_script, rules, last_words, interval_ns, run_variable, run_folder, residency_snapshots,
+                           code_bytes.first, code_bytes.second})) {
         if (counting) begin_counting();
         raise_os_error(error, path);
     }
@@ -300,7 +301,7 @@ nb::dict summary() {
     out["peak_bytes"] = s.peak_bytes;
     out["peak_blocks"] = s.peak_blocks;
     out["live_bytes"] = s.live_bytes;
-    out["resident_peak_bytes"] = s.resident_peak_bytes;
+    out["program_peak_bytes"] = s.program_peak_bytes;
     out["resident_exact"] = s.resident_exact;
     out["resident_error_bytes"] = s.resident_error_bytes;
     out["overhead_bytes"] = s.overhead_bytes;
@@ -390,7 +391,8 @@ NB_MODULE(_core, m) {
     m.def("start", &start, "path"_a, nb::kw_only(), "facts"_a, "internal_prefix"_a, "sample_bytes"_a = 0, "sample_seed"_a = 0,
           "cgroup_usage"_a = "", "cgroup_limits"_a = std::vector<std::string>(), "own_script"_a = "",
           "owner_rules"_a = std::vector<std::pair<std::string, unsigned>>(), "last_words"_a = "", "interval_ns"_a = 0,
-          "mode"_a = hiwater::capture::kPrivate, "run_variable"_a = "", "run_folder"_a = "", "residency_snapshots"_a = true);
+          "mode"_a = hiwater::capture::kPrivate, "run_variable"_a = "", "run_folder"_a = "", "residency_snapshots"_a = true,
+          "code_bytes"_a = std::pair<std::int64_t, std::int64_t>());
     m.def(
         "limit_address_space",
         [](std::uint64_t bytes) {

@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "capture/capture_file.h"
+#include "capture/in_pieces.h"
 #include "base/pages.h"
 #include "accounting/thread_accounts.h"
 #include "accounting/thread_heap.h"
@@ -132,6 +133,9 @@ public:
 
     void count_temporary(std::uint32_t id) noexcept { ++cold_[id].temporaries; }
 
+    // From now on, until null is given, whatever goes over the accounts reads them so.
+    void read_in_pieces(capture::InPieces* pieces) noexcept { pieces_ = pieces; }
+
     // Ends the open slice and begins the next. O(accounts that changed in it or in the one before, and their neighbours).
     void close_slice(std::uint64_t now_ns) {
         capture::Header& h = *header_;
@@ -179,6 +183,7 @@ public:
     Figures total() const {
         Figures sum;
         for (std::uint32_t id = 1; id < size(); ++id) {
+            note_read();
             if (!counted(hot_[id].kind)) continue;
             sum.bytes += static_cast<std::int64_t>(hot_[id].total_bytes);
             sum.blocks += static_cast<std::int64_t>(hot_[id].total_blocks);
@@ -224,6 +229,7 @@ public:
     std::uint32_t size() const { return static_cast<std::uint32_t>(hot_.size()); }
     static bool counted(std::uint32_t kind) { return capture::is_counted(static_cast<capture::Kind>(kind)); }
 
+    // What is needed to find accounts: afterwards they can only be read.
     void forget_everything() noexcept {
         first_of_node_.reset();
         next_of_node_.reset();
@@ -244,6 +250,10 @@ public:
     }
 
 private:
+    void note_read() const noexcept {
+        if (pieces_ != nullptr) [[unlikely]]
+            pieces_->next();
+    }
     struct Sums {
         std::int64_t by_kind[capture::kKinds] = {};
         Figures live, slice_peak;  // of the kinds that count
@@ -369,7 +379,10 @@ private:
         for (std::uint32_t group = 0; group < touched_.size(); ++group) {
             if ((touched_[group] & when) == 0) continue;
             const std::uint32_t first = group * kGroup, behind = first + kGroup < end ? first + kGroup : end;
-            for (std::uint32_t id = first == 0 ? 1 : first; id < behind; ++id) visit(id);
+            for (std::uint32_t id = first == 0 ? 1 : first; id < behind; ++id) {
+                note_read();
+                visit(id);
+            }
         }
     }
 
@@ -418,6 +431,7 @@ private:
     static constexpr std::uint64_t kPlentyOfEntries = 2'000'000;
 
     capture::Header* header_ = nullptr;
+    capture::InPieces* pieces_ = nullptr;
     bool is_peak_read_ = false;
     HeapPeak heap_peak_;
     Figures metered_;

@@ -9,8 +9,9 @@
 namespace hiwater {
 
 // What a range holds decides what the child of a fork does with it. `shared`: the capture, which is the parent's. `tables`: what is only read
-// and written under the recorder's lock; the child forgets it. `kept`: what hooks look at without the lock, and what is another's.
-enum class Use : std::uint8_t { kept, tables, shared };
+// and written under the recorder's lock; the child forgets it. `kept`: what hooks look at without the lock, and what is another's. `wiped`: the
+// same, and the child finds zeros there, so that it shares none of the parent's pages.
+enum class Use : std::uint8_t { kept, wiped, tables, shared };
 
 // A fixed table without a lock: pages are mapped and given back under several locks, and in the child of a fork. Ranges beyond its
 // room are not known; the recorder needs a few dozen, and one more for each 64 MiB of address space that holds blocks.

@@ -58,11 +58,6 @@ public:
         });
     }
     std::uint64_t bytes() const noexcept { return taken_.load(std::memory_order_acquire) * piece_bytes_; }
-    std::uint64_t resident_bytes() const noexcept {
-        std::uint64_t sum = 0;
-        each_mapping([&](const Mapping& mapping) { sum += resident_in(mapping.at, bytes_of(mapping)); });
-        return sum;
-    }
 
 private:
     struct Mapping {
@@ -86,7 +81,7 @@ private:
         for (std::size_t pieces = std::max<std::size_t>(1, taken / kShare); pieces != 0; pieces /= 2) {
             // Near a limit what is spare is for what is needed.
             const bool is_needed = pieces == 1;
-            mapping.at = static_cast<char*>(map_pages(pieces * piece_bytes_, Use::kept, is_needed));
+            mapping.at = static_cast<char*>(map_pages(pieces * piece_bytes_, is_wiped_ ? Use::wiped : Use::kept, is_needed));
             if (mapping.at == nullptr) continue;
             if (is_wiped_) {
                 const ErrnoKept kept;

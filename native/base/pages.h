@@ -115,13 +115,46 @@ inline void* map_pages(std::size_t bytes, Use use = Use::kept, bool may_use_spar
     return p;
 }
 
-// Has the kernel put pages where all will be written soon: one call instead of a fault for each. Older kernels refuse, and fault.
-inline void touch_pages(void* p, std::size_t bytes) noexcept {
+// How many of the recorder's pages were put by touch_pages() and are mapped still, in bytes. Its large tables grow by these: between two counts of all
+// its pages (own_pages.h), the change of this figure is known at any moment. While pages come or go, it lies between least() and most().
+class PutPages {
+public:
+    void begin_putting(std::size_t bytes) noexcept {
+        const std::int64_t now = most_.fetch_add(static_cast<std::int64_t>(bytes)) + static_cast<std::int64_t>(bytes);
+        std::int64_t highest = highest_.load();
+        while (highest < now && !highest_.compare_exchange_weak(highest, now)) {
+        }
+    }
+    void end_putting(std::size_t bytes) noexcept { least_.fetch_add(static_cast<std::int64_t>(bytes)); }
+    void begin_removing(std::size_t bytes) noexcept { least_.fetch_sub(static_cast<std::int64_t>(bytes)); }
+    void end_removing(std::size_t bytes) noexcept { most_.fetch_sub(static_cast<std::int64_t>(bytes)); }
+
+    std::int64_t least() const noexcept { return least_.load(); }
+    std::int64_t most() const noexcept { return most_.load(); }
+    // Of most(), since the last call: a table that grows has its pages twice for a moment.
+    std::int64_t read_and_reset_highest() noexcept {
+        const std::int64_t now = most(), highest = highest_.exchange(now);
+        return highest > now ? highest : now;
+    }
+
+private:
+    std::atomic<std::int64_t> least_{0}, most_{0}, highest_{0};
+};
+
+inline constinit PutPages put_pages;
+
+// Has the kernel put pages where all will be written soon: one call instead of a fault for each. Returns whether it did: older kernels refuse, and
+// fault. `fresh_bytes` of them had no page before.
+inline bool touch_pages(void* p, std::size_t bytes, std::size_t fresh_bytes) noexcept {
 #if defined(MADV_POPULATE_WRITE)
     const ErrnoKept kept;
-    raw::madvise(p, bytes, MADV_POPULATE_WRITE);
+    put_pages.begin_putting(fresh_bytes);
+    const bool is_done = raw::madvise(p, bytes, MADV_POPULATE_WRITE) == 0;
+    is_done ? put_pages.end_putting(fresh_bytes) : put_pages.end_removing(fresh_bytes);
+    return is_done;
 #else
-    (void)p, (void)bytes;
+    (void)p, (void)bytes, (void)fresh_bytes;
+    return false;
 #endif
 }
 
@@ -145,17 +178,6 @@ inline void unmap_pages(void* p, std::size_t bytes) noexcept {
     own_ranges.remove(p);
     raw::munmap(p, bytes);
     own_limit.remove(bytes);
-}
-
-inline std::uint64_t resident_in(const void* at, std::uint64_t bytes) noexcept {
-    unsigned char in_core[1024];
-    std::uint64_t pages = 0;
-    for (std::uint64_t done = 0; done < bytes; done += sizeof in_core * kPage) {
-        const std::uint64_t part = bytes - done < sizeof in_core * kPage ? bytes - done : sizeof in_core * kPage;
-        if (raw::mincore(const_cast<char*>(static_cast<const char*>(at)) + done, part, in_core) != 0) return pages * kPage;
-        for (std::uint64_t i = 0; i < (part + kPage - 1) / kPage; ++i) pages += in_core[i] & 1;
-    }
-    return pages * kPage;
 }
 
 // An array that lives in its own pages and doubles; elements are plain bytes. Not for many threads.
@@ -183,7 +205,7 @@ public:
     void touch() noexcept {
         constexpr std::size_t huge = std::size_t{2} << 20;
         if (capacity_bytes() >= huge) raw::madvise(data_, capacity_bytes(), MADV_HUGEPAGE);
-        touch_pages(data_, capacity_bytes());
+        if (touch_pages(data_, capacity_bytes(), capacity_bytes())) put_bytes_ = capacity_bytes();
     }
     void push_back(const T& value) {
         make_room(size_ + 1);
@@ -193,11 +215,14 @@ public:
         std::swap(data_, other.data_);
         std::swap(size_, other.size_);
         std::swap(capacity_, other.capacity_);
+        std::swap(put_bytes_, other.put_bytes_);
     }
     void reset() noexcept {
+        put_pages.begin_removing(put_bytes_);
         unmap_pages(data_, capacity_bytes());
+        put_pages.end_removing(put_bytes_);
         data_ = nullptr;
-        size_ = capacity_ = 0;
+        size_ = capacity_ = put_bytes_ = 0;
     }
     std::size_t capacity_bytes() const { return round_up(capacity_ * sizeof(T), kPage); }
 
@@ -237,6 +262,7 @@ private:
     T* data_ = nullptr;
     std::size_t size_ = 0;
     std::size_t capacity_ = 0;
+    std::size_t put_bytes_ = 0;  // by touch()
 };
 
 // Fixed-size pieces for the standard containers the core uses; freed pieces are used again, pages are given back by reset().

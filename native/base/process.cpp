@@ -124,9 +124,19 @@ std::int64_t read_entry(OwnFile& file, const char* key) noexcept {
     return at == nullptr ? -1 : ::strtoll(at + ::strlen(key), nullptr, 10);
 }
 
+std::int64_t maximum_resident() noexcept {
+    rusage usage{};
+    return ::getrusage(RUSAGE_SELF, &usage) == 0 ? usage.ru_maxrss * std::int64_t{1024} : 0;
+}
+
 std::int64_t page_faults() noexcept {
     rusage usage{};
     return ::getrusage(RUSAGE_SELF, &usage) == 0 ? usage.ru_minflt : 0;
+}
+
+std::int64_t thread_page_faults() noexcept {
+    rusage usage{};
+    return ::getrusage(RUSAGE_THREAD, &usage) == 0 ? usage.ru_minflt : 0;
 }
 
 std::int64_t available_bytes() noexcept {

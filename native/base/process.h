@@ -28,8 +28,11 @@ std::int64_t read_statm(int fd, std::int64_t* address_space_bytes = nullptr) noe
 std::int64_t resident_bytes(std::int64_t* address_space_bytes = nullptr) noexcept;
 // The number that a file of cgroupfs holds; -1 for "max", for v1's way of saying it, and where there is none.
 std::int64_t read_number(OwnFile& file) noexcept;
-std::int64_t page_faults() noexcept;      // of this process, without those that waited for a disk
-std::int64_t available_bytes() noexcept;  // MemAvailable of the machine, or -1
+// ru_maxrss, for a tenth of what /proc takes: the kernel's peak, or that of a program which this process was before an exec.
+std::int64_t maximum_resident() noexcept;
+std::int64_t page_faults() noexcept;         // of this process, without those that waited for a disk
+std::int64_t thread_page_faults() noexcept;  // the same of this thread
+std::int64_t available_bytes() noexcept;     // MemAvailable of the machine, or -1
 // The number after `key` in a small file; -1 where there is none.
 std::int64_t read_entry(OwnFile& file, const char* key) noexcept;
 // For the end of a scope: reads what is resident now and the kernel's peak since its last reset, and resets it. The descriptors are the

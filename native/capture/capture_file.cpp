@@ -16,7 +16,6 @@
 
 #include "base/errno_kept.h"
 #include "base/file_size_signal.h"
-#include "base/mapped_pages.h"
 #include "base/own_file.h"
 #include "base/raw_calls.h"
 #include "base/uncancelled.h"
@@ -229,7 +228,7 @@ void CaptureFile::put_pages(const void* at, std::size_t bytes) const noexcept {
     const auto start = reinterpret_cast<std::uintptr_t>(at), end = start + bytes;
     write_zeros(round_up(start, kPage), end & ~(kPage - 1));
     const std::uintptr_t first = start & ~(kPage - 1);
-    touch_pages(reinterpret_cast<void*>(first), end - first);
+    touch_pages(reinterpret_cast<void*>(first), end - first, round_up(end, kPage) - round_up(start, kPage));
 }
 
 void CaptureFile::give_pages_back(void* extent) const noexcept {
@@ -414,14 +413,6 @@ int CaptureFile::write_to(int fd, std::uint64_t snapshot_ns) const noexcept {
 }
 
 std::uint64_t CaptureFile::mapped_bytes() const noexcept { return file_bytes_; }
-
-std::uint64_t CaptureFile::resident_bytes() const noexcept {
-    if (header_ == nullptr) return 0;
-    const MappedPages pages;
-    std::uint64_t bytes = pages.bytes_in(header_, kFirstExtentOffset);
-    for (const Segment& segment : segments_) bytes += pages.bytes_in(segment.at, segment.bytes);
-    return bytes;
-}
 
 const char* in_words(CaptureFile::Fate fate) noexcept {
     switch (fate) {

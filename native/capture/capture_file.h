@@ -80,7 +80,6 @@ public:
     // For the child of a fork, whose parent continues to write: the pages are gone already.
     void forget_in_child() noexcept;
     std::uint64_t mapped_bytes() const noexcept;
-    std::uint64_t resident_bytes() const noexcept;
     // What a copy has: the header and the extents in use.
     std::uint64_t used_bytes() const noexcept { return kFirstExtentOffset + extents_used_ * kExtentBytes; }
     mode_t mode() const noexcept { return mode_; }

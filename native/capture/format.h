@@ -164,6 +164,7 @@ struct TimelineRecord {
     std::uint64_t at_ns;  // since header.started_ns
     std::int64_t resident_bytes;
     std::int64_t live_bytes[kKinds];  // by kind
+    std::uint64_t overhead_bytes;     // of hiwater, part of resident_bytes
 };
 
 struct FactRecord {
@@ -357,7 +358,7 @@ struct Header {
     std::uint32_t resident_exact;       // 1: the kernel's peak, reset at the start; 0: highest sample
     std::uint32_t epoch_index;
     EpochRecord epoch[2];
-    // Resident pages of the recorder itself and of the capture, already in resident_*: most of all times that a slice was closed, and the end.
+    // Resident pages of hiwater itself and of the capture, already in resident_*, at the moment of program_peak_bytes.
     std::uint64_t overhead_bytes;
     std::uint64_t table_count[32];  // more than there are tables, so that one more moves nothing
     // In a sampled recording: what was allocated in all, by every thread, in kinds python and native, counted block by block.
@@ -379,7 +380,10 @@ struct Header {
     std::int32_t search_error;  // of that answer, an errno value; 0: it is in the table holder_searches; EINPROGRESS: it has begun
     std::uint32_t reserved;
     std::int64_t shared_excess_bytes;   // of the last record of `pressure` that has it
-    std::uint64_t overhead_last_bytes;  // as overhead_bytes: at the end, or as the last slice was closed
+    std::uint64_t overhead_last_bytes;  // as overhead_bytes, at the moment of resident_last_bytes
+    // The highest that resident memory was without the overhead: at least the first, and no more above it than the second. The kernel's own error
+    // comes on top.
+    std::int64_t program_peak_bytes, program_peak_error_bytes;
     // changes with every event
     alignas(64) std::int64_t live_bytes;  // counted kinds
     std::int64_t live_blocks;

@@ -94,8 +94,8 @@ void header_fields(SchemaText& schema) {
     HIWATER_FIELDS(Header, overhead_bytes, table_count, exact_total_bytes, exact_total_blocks, inherited_bytes, nearest_used_bytes,
                    nearest_limit_bytes, nearest_limit_kind, ended_by, snapshot_ns, named_markers, scopes, end_signal, unknown_frees,
                    refused_children, refused_error, search_request, search_answer, search_error, shared_excess_bytes,
-                   overhead_last_bytes, live_bytes, live_blocks, slice_peak_bytes, slice_peak_blocks, generation, slice_peak_ns,
-                   kind_live_bytes);
+                   overhead_last_bytes, program_peak_bytes, program_peak_error_bytes, live_bytes, live_blocks, slice_peak_bytes,
+                   slice_peak_blocks, generation, slice_peak_ns, kind_live_bytes);
 }
 
 void tables(SchemaText& schema) {
@@ -109,7 +109,7 @@ void tables(SchemaText& schema) {
     HIWATER_TABLE(slices, SliceRecord, start_ns, end_ns, peak_ns, peak_bytes, peak_blocks, first_entry, entry_count,
                   unlisted_bytes);
     HIWATER_TABLE(slice_entries, SliceEntryRecord, account, blocks, bytes);
-    HIWATER_TABLE(timeline, TimelineRecord, at_ns, resident_bytes, live_bytes);
+    HIWATER_TABLE(timeline, TimelineRecord, at_ns, resident_bytes, live_bytes, overhead_bytes);
     HIWATER_TABLE(facts, FactRecord, key, value);
     HIWATER_TABLE(markers, MarkerRecord, at_ns, value, kind, node);
     HIWATER_TABLE(residency, ResidencyRecord, at_ns, resident_bytes, untouched_bytes, part, reserved);

@@ -123,9 +123,6 @@ public:
     }
 
     // Of these tables, as the kernel counts them.
-    std::uint64_t resident_bytes() const noexcept {
-        return regions_.resident_bytes() + small_words_.resident_bytes() + large_words_.resident_bytes();
-    }
 
 private:
     static constexpr unsigned kAddressBits = 47;

@@ -244,8 +244,9 @@ private:
     static void claim(Region* region, std::uintptr_t address) noexcept {
         static_assert(Region::kStretchBytes / kSmallStep * sizeof(std::uint32_t) == kPage);
         const std::uintptr_t first = address & ~(kTogether * Region::kStretchBytes - 1);
-        if (used_of(&region->stretch_at(first)) == (is_in_forked_child ? 1 : 0))
-            touch_pages(region->small_at(first), kTogether * kPage);
+        const std::size_t before = is_in_forked_child ? 1 : 0;
+        if (used_of(&region->stretch_at(first)) == static_cast<int>(before))
+            touch_pages(region->small_at(first), kTogether * kPage, (kTogether - before) * kPage);
         std::uint32_t* const word = region->small_at(address);
 #if defined(__x86_64__)
         asm volatile("addl $0, %0" : "+m"(*word) : : "cc");

@@ -42,8 +42,8 @@ bool Recorder::note_exit(const Exit& exit) noexcept {
     if (!may_note()) return false;
     process::Resident resident;
     capture::Header& h = file_.header();
-    if (h.resident_exact != 0 && process::read_status(&resident))
-        note_resident_peak(std::max(resident.peak_bytes, resident.now_bytes));
+    if (process::read_status(&resident)) note_resident(resident.now_bytes, resident.peak_bytes);
+    count_own_pages();
     if (scopes_.are_open()) raise_heap_peaks();  // they stay open: an exec may fail
     store_counts();
     store_exit(exit);
@@ -93,7 +93,7 @@ void Recorder::forget_tables_of_parent() noexcept {
         if (start != end) raw::munmap(reinterpret_cast<void*>(start), end - start);
     };
     own_ranges.each([&](const OwnRanges::Range& range) {
-        if (range.use == Use::kept) return;
+        if (range.use == Use::kept || range.use == Use::wiped) return;
         capture::file_guard::remove(reinterpret_cast<void*>(range.start));
         own_ranges.remove(reinterpret_cast<void*>(range.start));
         own_limit.remove(range.end - range.start);
@@ -141,6 +141,7 @@ void Recorder::become_unrecorded_child() noexcept {
     const bool is_amid_event = is_inside();
     lock_.reset();
     pool_lock_.reset();
+    peak_lock_.reset();
     live_.forget_growth();
     set_mode(Mode::off);
     for (Thread* t = all_; t != nullptr; t = t->next_of_all) {

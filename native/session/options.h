@@ -41,6 +41,8 @@ struct StartOptions {
     // folder is added; "" where they are not recorded. `run_folder`: set in a child; the first process has its own beside its capture.
     std::string run_variable, run_folder;
     bool residency_snapshots = true;  // each takes a millisecond for 10 MiB: too long where recordings begin and end all the time
+    // What hiwater's own code made resident in this process before the recording: pages of files, and others.
+    std::int64_t code_file_bytes = 0, code_anonymous_bytes = 0;
 };
 
 struct Summary {
@@ -48,8 +50,8 @@ struct Summary {
     bool is_lost = false;  // nothing of it can be read
     std::string fate;      // what became of the capture's file meanwhile, in words; "" where nothing did
     std::int64_t peak_bytes = 0, peak_blocks = 0, live_bytes = 0;
-    std::int64_t resident_peak_bytes = 0, resident_error_bytes = 0;
-    std::int64_t overhead_bytes = 0;  // hiwater's tables, part of the resident peak
+    std::int64_t program_peak_bytes = 0, resident_error_bytes = 0;  // the resident peak without the overhead
+    std::int64_t overhead_bytes = 0;                                // of hiwater, at that moment
     bool resident_exact = false;
     std::uint64_t lost_events = 0;
     std::uint64_t sample_bytes = 0;

@@ -24,10 +24,10 @@ void Recorder::tick(std::uint64_t now, std::int64_t resident_bytes, std::int64_t
     store_counts();
     note_exact_totals_if_due(now);
     note_refused_children();
-    if (resident_bytes >= 0) h.resident_last_bytes = resident_bytes;
     write_back_if_due(now);
-    note_resident_peak(h.resident_exact != 0 ? std::max(resident_bytes, kernel_peak_bytes) : resident_bytes);
+    note_resident(resident_bytes, kernel_peak_bytes);
     if (!is_on()) return;
+    count_own_pages_if_due(now);
     note_interval(now);
     guarded([&] {
         if (now - last_point_ns_ >= std::max(kShortestPointNs, now / 2048) || timeline_.size() == 0) add_point(now, resident_bytes);
@@ -40,27 +40,9 @@ void Recorder::tick(std::uint64_t now, std::int64_t resident_bytes, std::int64_t
         // Asked again: since `now` was read a refused request may have closed slices of its own.
         const std::uint64_t begun = now_ns();
         accounts_.close_slice(begun);
-        note_overhead();
-        give_cold_pages_back(begun);
         last_close_ns_ = now_ns() - begun;
         falls_left_ = std::min(falls_left_ + kFallsInSlice, kMostFalls);
     });
-}
-
-// Under the lock. Takes time for each of its pages, as closing a slice does for each account.
-void Recorder::note_overhead() noexcept {
-    capture::Header& h = file_.header();
-    h.overhead_last_bytes = live_.resident_bytes() + samples_.own_bytes() + file_.resident_bytes();
-    h.overhead_bytes = std::max(h.overhead_bytes, h.overhead_last_bytes);
-}
-
-// Most call paths of a service are those of its start. What is used again costs a fault for each page, which the file's cache answers.
-void Recorder::give_cold_pages_back(std::uint64_t now) noexcept {
-    constexpr std::uint64_t kColdNs = 10'000'000'000;
-    if (now - last_given_back_ns_ < kColdNs) return;
-    last_given_back_ns_ = now;
-    file_.give_pages_back();
-    note_overhead();
 }
 
 void Recorder::note_refused_children() noexcept {
@@ -81,7 +63,7 @@ void Recorder::write_back_if_due(std::uint64_t now) noexcept {
 
 void Recorder::add_point(std::uint64_t now, std::int64_t resident_bytes) {
     const capture::Header& h = file_.header();
-    capture::TimelineRecord point{now, resident_bytes, {}};
+    capture::TimelineRecord point{now, resident_bytes, {}, h.overhead_last_bytes};
     for (std::uint32_t k = 0; k < capture::kKinds; ++k)
         point.live_bytes[k] = __atomic_load_n(&h.kind_live_bytes[k], __ATOMIC_RELAXED);
     if (timeline_.needs_extent()) {
@@ -216,9 +198,18 @@ void Recorder::append_residency(const residency::Breakdown& found, std::uint64_t
         const std::uint32_t node = account == 0 ? 0 : accounts_.record(account).node;
         large_blocks_.append({at_ns, large.bytes, large.touched_bytes, node, large.from_malloc ? 1u : 0u});
     }
+    // hiwater's own code is overhead, and was found among files and Python's objects.
+    const auto of = [&](residency::Part part) { return found.rows[static_cast<std::size_t>(part)].resident_bytes; };
+    const std::int64_t files = std::min(code_file_bytes_, of(residency::Part::files)),
+                       objects = std::min(code_anonymous_bytes_, of(residency::Part::python_live));
+    const auto moved = [&](residency::Part part) -> std::int64_t {
+        if (part == residency::Part::overhead) return files + objects;
+        return part == residency::Part::files ? -files : part == residency::Part::python_live ? -objects : 0;
+    };
     for (std::size_t i = 0; i < residency::kParts; ++i) {
-        const std::uint32_t part = tree_.string(residency::name_of(static_cast<residency::Part>(i)));
-        residency_.append({at_ns, found.rows[i].resident_bytes, found.rows[i].untouched_bytes, part, 0});
+        const auto part = static_cast<residency::Part>(i);
+        residency_.append({at_ns, found.rows[i].resident_bytes + moved(part), found.rows[i].untouched_bytes,
+                           tree_.string(residency::name_of(part)), 0});
     }
 }
 

@@ -77,7 +77,7 @@ int Recorder::start(const StartOptions& options) {
     } guard;
     if (!options.only_counters) capture::file_guard::begin([] { instance().give_up(kTruncated); }, fatal_signals::note);
     last_peak_ = {};
-    last_resident_peak_ = 0;
+    last_program_peak_ = 0;
     if (int error = options.only_counters ? file_.create_in_memory() : file_.create(options.path.c_str(), options.mode))
         return error;
     only_counters_ = options.only_counters;
@@ -111,8 +111,8 @@ int Recorder::start(const StartOptions& options) {
     fail_reason_[0] = '\0';
     ended_by_ = capture::EndedBy::unknown;
     if (!only_counters_) last_ = {};
-    last_point_ns_ = last_close_ns_ = last_given_back_ns_ = next_write_back_ns_ = last_refused_slice_ns_ = refusals_ =
-        last_pressure_ns_ = next_totals_ns_ = 0;
+    last_point_ns_ = last_close_ns_ = last_given_back_ns_ = next_give_back_ns_ = next_count_ns_ = next_write_back_ns_ =
+        last_refused_slice_ns_ = refusals_ = last_pressure_ns_ = next_totals_ns_ = 0;
     falls_left_ = kMostFalls;
     collections_ = hw_full_collections();
     collection_markers_ = 0;
@@ -131,9 +131,14 @@ int Recorder::start(const StartOptions& options) {
     h.started_ns = started_ns_ = process::monotonic_ns();
     process::Resident resident;
     h.resident_exact = !only_counters_ && process::reset_peak() ? 1 : 0;
+    maximum_at_start_ = process::maximum_resident();
     if (process::read_status(&resident))
         h.resident_start_bytes = h.resident_last_bytes = h.resident_peak_bytes = resident.now_bytes;
     h.resident_error_bytes = resident_error_bytes_;
+    code_file_bytes_ = options.code_file_bytes;
+    code_anonymous_bytes_ = options.code_anonymous_bytes;
+    used_capture_bytes_ = 0;
+    program_peak_.begin(h.resident_peak_bytes, put_pages);
     h.state = static_cast<std::uint32_t>(State::recording);
     ::memcpy(h.magic, capture::kMagic, sizeof h.magic);
     if (!only_counters_) {
@@ -152,20 +157,6 @@ int Recorder::start(const StartOptions& options) {
     set_mode(Mode::on);
     guard.is_kept = true;
     return 0;
-}
-
-// The sampler's to call while it runs, then the last one's to leave.
-void Recorder::note_resident_peak(std::int64_t peak_bytes) noexcept {
-    capture::Header& h = file_.header();
-    if (peak_bytes > h.resident_peak_bytes) h.resident_peak_bytes = peak_bytes;
-    if (peak_bytes > last_resident_peak_) last_resident_peak_ = peak_bytes;
-}
-
-void Recorder::note_resident_peak_before_reset(std::int64_t peak_bytes) noexcept {
-    if (!is_on() || only_counters_) return;
-    BusyGuard busy;
-    Hold hold(lock_);
-    if (file_.is_open()) note_resident_peak(peak_bytes);
 }
 
 void Recorder::store_counts() noexcept {
@@ -189,25 +180,23 @@ void Recorder::stop(int exit_code, bool carry, bool heap_has_headers, bool is_le
         close_capture(State::ended);
         return;
     }
-    if (known) {
-        h.resident_last_bytes = resident.now_bytes;
-        const std::int64_t peak = h.resident_exact != 0 ? std::max(resident.peak_bytes, resident.now_bytes) : resident.now_bytes;
-        note_resident_peak(peak);
-    }
+    if (known) note_resident(resident.now_bytes, resident.peak_bytes);
     h.heartbeat_ns = h.ended_ns = now_ns();
     h.exit_code = exit_code;
     h.ended_by = static_cast<std::uint32_t>(ended_by_);
     if (sampled()) note_exact_totals();
     note_refused_children();
     h.lost_events = lost_.load(std::memory_order_relaxed);
-    if (!failed && leave_row_alone(heap_has_headers, is_leaving)) return;
+    capture::InPieces pieces(file_);
+    accounts_.read_in_pieces(&pieces);
+    if (!failed && leave_row_alone(heap_has_headers, is_leaving, pieces)) return;
     end_open_scopes();
-    note_overhead();
+    count_own_pages();
     try {
         if (fail_reason_[0] != '\0') h.stop_reason = tree_.string(fail_reason_);
         if (!failed) show_last_names();
         if (failed && ::strcmp(fail_reason_, kJumped) == 0) accounts_.recompute_totals();
-        if (!failed && heap_has_headers) forget_freed();
+        if (!failed && heap_has_headers) forget_freed(pieces);
         if (!failed) accounts_.close_slice(h.ended_ns);
     } catch (const std::exception&) {
         lost_ += 1;  // the open slice still holds its figures; only its entry in the list of slices is missing
@@ -215,6 +204,7 @@ void Recorder::stop(int exit_code, bool carry, bool heap_has_headers, bool is_le
         lost_ += 1;
     }
     store_counts();
+    forget_how_to_record();
     try {
         last_ = {};
         last_ = summary_so_far();
@@ -243,13 +233,14 @@ Children::Ended Recorder::figures_at_end(State state) noexcept {
 bool Recorder::is_row_enough() const noexcept { return children.is_child() && children.is_row_enough(accounts_.peak_bytes()); }
 
 // Under the lock. The capture of a child that held little, where the run has many, is not completed: a row in the index is all that stays.
-bool Recorder::leave_row_alone(bool heap_has_headers, bool is_leaving) noexcept {
+bool Recorder::leave_row_alone(bool heap_has_headers, bool is_leaving, capture::InPieces& pieces) noexcept {
     if (file_.is_truncated() || !is_row_enough()) return false;
-    if (heap_has_headers) if_there_is_room([this] { forget_freed(); });
+    if (heap_has_headers) if_there_is_room([&] { forget_freed(pieces); });
     children.note_ended(figures_at_end(State::ended), "");
     last_ = {};
     last_.path = path_;
     is_leaving ? fatal_signals::leave() : fatal_signals::end();
+    accounts_.read_in_pieces(nullptr);
     file_.discard();
     if (!is_leaving) {
         capture::file_guard::end();
@@ -261,6 +252,7 @@ bool Recorder::leave_row_alone(bool heap_has_headers, bool is_leaving) noexcept 
 // Under the lock: closes the capture and forgets everything that spoke of it.
 capture::CaptureFile::Ending Recorder::close_capture(State state, bool is_leaving) noexcept {
     is_leaving ? fatal_signals::leave() : fatal_signals::end();
+    accounts_.read_in_pieces(nullptr);
     const capture::CaptureFile::Ending ending = file_.finish(state);
     if (!is_leaving) {
         capture::file_guard::end();
@@ -271,12 +263,17 @@ capture::CaptureFile::Ending Recorder::close_capture(State state, bool is_leavin
 
 void Recorder::forget_tables() noexcept {
     spare_room.drop();
+    forget_how_to_record();
+    mappings_.reset();
+    codes_.reset();
+}
+
+// What the capture says stays readable. The largest tables go before the last figures are made, which take memory themselves.
+void Recorder::forget_how_to_record() noexcept {
     live_.empty();
     samples_.empty();
-    mappings_.reset();
     tree_.forget_everything();
     accounts_.forget_everything();
-    codes_.reset();
 }
 
 int Recorder::snapshot(const char* path) noexcept {

@@ -37,6 +37,7 @@
 #include "session/children.h"
 #include "session/last_words.h"
 #include "session/options.h"
+#include "session/program_peak.h"
 #include "session/sampler.h"
 #include "session/scopes.h"
 #include "session/switches.h"
@@ -89,6 +90,8 @@ public:
     Accounts::Figures heap_totals() const noexcept { return accounts_.metered(); }
     // For a caller that is about to reset the kernel's peak: the recording in progress, if any, reads the same peak.
     void note_resident_peak_before_reset(std::int64_t peak_bytes) noexcept;
+    // What process::maximum_resident() was when the kernel's peak was reset.
+    std::int64_t maximum_at_start() const noexcept { return maximum_at_start_; }
     // Highest totals since the last call. The next interval begins now.
     Accounts::HeapPeak read_and_reset_heap_peak() noexcept;
     void stop_peak_reading() noexcept;
@@ -354,11 +357,13 @@ private:
     std::uint32_t scope_name(std::string_view name);
     void note_live(std::string_view name);
     void note_interval(std::uint64_t now) noexcept;
-    void note_overhead() noexcept;
-    void give_cold_pages_back(std::uint64_t now_ns) noexcept;
+    OwnPages count_own_pages() noexcept;
+    void count_own_pages_if_due(std::uint64_t now) noexcept;
+    void give_pages_back_if_due(std::uint64_t now, const OwnPages& own) noexcept;
     void raise_heap_peaks() noexcept;
     void end_open_scopes() noexcept;
-    void note_resident_peak(std::int64_t peak_bytes) noexcept;
+    void note_resident(std::int64_t resident_bytes, std::int64_t peak_bytes) noexcept;
+    void store_program_peak() noexcept;
     void large_mappings(residency::Ranges* out);
     void append_residency(const residency::Breakdown& found, std::uint64_t at_ns);
     void write_back_if_due(std::uint64_t now) noexcept;
@@ -366,7 +371,7 @@ private:
     void insert_block(LiveTable::Region* region, std::uintptr_t address, std::uint64_t bytes, std::uint32_t account);
     void record_at_thread_exit(std::uintptr_t address, std::size_t bytes, capture::Kind kind);
     void remove_stale(std::uintptr_t address) noexcept;
-    void forget_freed();
+    void forget_freed(capture::InPieces& pieces);
     [[gnu::noinline]] void debit_stale(const Block& stale) noexcept;
     static bool is_on() noexcept { return g_switches.mode.load(std::memory_order_relaxed) == Mode::on; }
     void set_mode(Mode mode) noexcept;
@@ -411,10 +416,11 @@ private:
     int begin_copy(capture::CaptureCopy* copy, const char* path) noexcept;
     void write_facts(const StartOptions& options);
     void append_fact(const std::string& name, const std::string& value);
-    bool leave_row_alone(bool heap_has_headers, bool is_leaving) noexcept;
+    bool leave_row_alone(bool heap_has_headers, bool is_leaving, capture::InPieces& pieces) noexcept;
     Children::Ended figures_at_end(capture::State state) noexcept;
     capture::CaptureFile::Ending close_capture(capture::State state, bool is_leaving = false) noexcept;
     void forget_tables() noexcept;
+    void forget_how_to_record() noexcept;
     void forget_tables_of_parent() noexcept;
     Summary summary_so_far();
     void name_lines(Summary& summary);
@@ -451,7 +457,7 @@ private:
     std::uint32_t session_ = 0, interval_ = 0;
     std::atomic<std::uint64_t> lost_{0}, unknown_frees_{0};
     std::uint64_t started_ns_ = 0;
-    std::uint64_t last_point_ns_ = 0, last_close_ns_ = 0, last_given_back_ns_ = 0;
+    std::uint64_t last_point_ns_ = 0, last_close_ns_ = 0, last_given_back_ns_ = 0, next_give_back_ns_ = 0, next_count_ns_ = 0;
     std::atomic<std::uint64_t> interval_ns_ = 0;
     std::uint64_t next_interval_ns_ = 0;
     std::uint64_t last_refused_slice_ns_ = 0, refusals_ = 0;
@@ -466,6 +472,12 @@ private:
     pid_t pid_ = 0;  // that records
     char boot_id_[40] = {};
     std::int64_t resident_error_bytes_ = 0;
+    std::int64_t maximum_at_start_ = 0;
+    FutexMutex peak_lock_;  // of what follows
+    ProgramPeak program_peak_;
+    std::int64_t code_file_bytes_ = 0, code_anonymous_bytes_ = 0;  // see StartOptions
+    std::int64_t used_capture_bytes_ =
+        0;  // what was resident of the capture some time after its pages were given back; -1: to be counted
     bool only_counters_ = false, residency_snapshots_ = true;
     Heap carried_{};  // of the recordings before this one, while the heap's meters are in use
     char fail_reason_[128] = {};
@@ -473,7 +485,7 @@ private:
     std::string path_;
     Summary last_;
     Accounts::Figures last_peak_;  // at the last tick: all there is of a capture that somebody truncated
-    std::int64_t last_resident_peak_ = 0;
+    std::int64_t last_program_peak_ = 0;
 
     std::atomic<std::int64_t> shared_room_below_peak_{0};  // allowance that threads which share the lock may still take
     std::uint64_t shared_events_ = 0;                      // of this recording

@@ -302,9 +302,15 @@ void run() {
         now = recorder.now_ns();
         const std::int64_t asked_bytes = g_requests.pending();
         const capture::file_guard::OwnFaults faults;  // the capture may be truncated under us
-        // Reading the kernel's peak costs ten times a plain reading. It only has to be recent in case the process is killed.
+        // Where the maximum has not risen since the recording began, it may be older. The kernel's peak is in /proc then: reading it costs ten times a
+        // plain reading.
         process::Resident resident;
-        if (now - last_peak_ns >= (pace.rests() ? 200 : 50) * kMillisecond && process::read_status(&resident)) last_peak_ns = now;
+        const std::int64_t maximum = process::maximum_resident();
+        if (maximum > recorder.maximum_at_start()) {
+            resident.peak_bytes = maximum;
+        } else if (now - last_peak_ns >= (pace.rests() ? 200 : 50) * kMillisecond && process::read_status(&resident)) {
+            last_peak_ns = now;
+        }
         std::int64_t address_space_bytes = -1;
         const std::int64_t resident_bytes = process::resident_bytes(&address_space_bytes);
         recorder.tick(now, resident_bytes, resident.peak_bytes);
@@ -444,6 +450,8 @@ void resume() noexcept {
 }
 
 bool is_running() noexcept { return g_thread.is_running(); }
+
+bool may_share_pages() noexcept { return g_has_relatives.load(std::memory_order_relaxed); }
 
 void before_release(std::int64_t live_bytes, std::int64_t released_bytes) noexcept { g_requests.ask(live_bytes, released_bytes); }
 

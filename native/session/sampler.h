@@ -20,6 +20,8 @@ void note_forked() noexcept;
 bool is_to_rest() noexcept;
 void resume() noexcept;
 bool is_running() noexcept;
+// Whether this process has relatives that may have some of its pages, too.
+bool may_share_pages() noexcept;
 // The calling thread is about to free a large block or mapping. If the process seems to use clearly more memory than at the last
 // residency snapshot, and this release ends that, the thread asks the sampler for another snapshot and waits for it: 50 ms at most, and
 // all waits of a recording take 0.2 s and a hundredth of its time at most.

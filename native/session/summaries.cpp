@@ -26,14 +26,14 @@ Summary Recorder::summary_so_far() {
     if (file_.is_truncated()) {
         s.peak_bytes = last_peak_.bytes;
         s.peak_blocks = last_peak_.blocks;
-        s.resident_peak_bytes = last_resident_peak_;
+        s.program_peak_bytes = last_program_peak_;
         return s;
     }
     s.peak_bytes = accounts_.peak_bytes();
     s.peak_blocks = accounts_.peak_blocks();
     s.live_bytes = h.live_bytes;
-    s.resident_peak_bytes = h.resident_peak_bytes;
-    s.resident_error_bytes = h.resident_error_bytes;
+    s.program_peak_bytes = h.program_peak_bytes;
+    s.resident_error_bytes = h.resident_error_bytes + h.program_peak_error_bytes;
     s.resident_exact = h.resident_exact != 0;
     s.overhead_bytes = static_cast<std::int64_t>(h.overhead_bytes);
     s.standard_error_bytes = standard_error_of_peak();
@@ -62,8 +62,7 @@ std::map<std::string, std::int64_t> Recorder::counters() {
     out["codes"] = static_cast<std::int64_t>(tree_.code_count());
     out["accounts"] = accounts_.size();
     out["mappings"] = static_cast<std::int64_t>(mappings_.pieces().size());
-    out["own_table_bytes"] =
-        static_cast<std::int64_t>(live_.resident_bytes() + samples_.own_bytes() + tree_.own_bytes() + accounts_.own_bytes());
+    out["own_bytes"] = OwnPagesCount().read(sampler::may_share_pages()).bytes;
     out["capture_bytes"] = static_cast<std::int64_t>(file_.mapped_bytes());
     return out;
 }

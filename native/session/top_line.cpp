@@ -56,8 +56,9 @@ class LineRanking {
 public:
     enum class At : std::uint8_t { peak, now };
     using LargeBlocks = capture::FileTable<capture::LargeBlockRecord>;
-    LineRanking(const CallTree& tree, const Accounts& accounts, const LargeBlocks& large, At at, std::uint64_t now_ns)
-        : tree_(tree), accounts_(accounts), large_(large), at_(at), now_ns_(now_ns) {}
+    LineRanking(const capture::CaptureFile& file, const CallTree& tree, const Accounts& accounts, const LargeBlocks& large, At at,
+                std::uint64_t now_ns)
+        : pieces_(file), tree_(tree), accounts_(accounts), large_(large), at_(at), now_ns_(now_ns) {}
 
     TopLineView top() {
         read_untouched();
@@ -69,6 +70,7 @@ public:
     bool place_nodes() {
         places_.assign(tree_.node_count(), {});
         for (std::uint32_t id = 1; id < places_.size(); ++id) {
+            pieces_.next();
             const capture::NodeRecord& node = tree_.node(id);
             if (node.code >= tree_.code_count() || node.parent >= id) return false;
             Place place = places_[node.parent];
@@ -149,6 +151,7 @@ private:
 
     void add_accounts() {
         for (std::uint32_t id = 1; id < accounts_.size(); ++id) {
+            pieces_.next();
             const capture::AccountRecord& account = accounts_.record(id);
             const bool is_device = static_cast<capture::Kind>(account.kind) == capture::Kind::device;
             const std::int64_t bytes = at_ == At::peak ? accounts_.at_peak(id).bytes : is_device ? 0 : account.live_bytes;
@@ -248,6 +251,7 @@ private:
         return top;
     }
 
+    capture::InPieces pieces_;
     const CallTree& tree_;
     const Accounts& accounts_;
     const LargeBlocks& large_;
@@ -265,7 +269,7 @@ private:
 
 // Under the lock, with the capture open.
 void Recorder::name_lines(Summary& summary) {
-    LineRanking ranking(tree_, accounts_, large_blocks_, LineRanking::At::peak, now_ns());
+    LineRanking ranking(file_, tree_, accounts_, large_blocks_, LineRanking::At::peak, now_ns());
     if (!ranking.place_nodes()) return;
     summary.top = owned(ranking.top());
     Refusal& refused = summary.refused;
@@ -285,7 +289,7 @@ void Recorder::name_lines(Summary& summary) {
 
 // Under the lock.
 void Recorder::compose_last_words(LastWords::Text* out) {
-    LineRanking ranking(tree_, accounts_, large_blocks_, LineRanking::At::now, now_ns());
+    LineRanking ranking(file_, tree_, accounts_, large_blocks_, LineRanking::At::now, now_ns());
     const bool is_sound = ranking.place_nodes();
     last_words_.compose(limits_.nearest(), is_sound ? ranking.top() : TopLineView(), file_.header().resident_last_bytes, path_,
                         out);

@@ -32,6 +32,7 @@ def start(
     run_variable: str = "",
     run_folder: str = "",
     residency_snapshots: bool = True,
+    code_bytes: tuple[int, int] = (0, 0),
 ) -> str:
     """Record every allocation of this process into a new capture at `path`, with the permissions `mode`; return its path, which is
     another where a capture of a living process is there.
@@ -43,7 +44,8 @@ def start(
     `cgroup_usage` and `cgroup_limits` are files whose numbers go on the timeline. `last_words` is the file for a line about the process once
     it is near to what limits it. Each time `interval_ns` has passed, a snapshot of what is live is due; 0: never.
     `run_variable`, "NAME=value": Python processes that this one starts are recorded; it is the entry for their environment, to which the
-    folder of the run is added. `run_folder` is that folder in a process that was started so, "" in the first one.
+    folder of the run is added. `run_folder` is that folder in a process that was started so, "" in the first one. `code_bytes` is resident memory
+    of hiwater's own code, pages of files and others: it counts as overhead.
     Without `residency_snapshots`, the capture does not tell where resident pages were, and the recording ends faster.
     Raises EngineFault when recording already, OSError (with errno) when the capture cannot be made.
     """
@@ -112,8 +114,8 @@ def write_window(path: str, start_ns: int) -> None:
     """Write a copy of the capture to `path` that says what part of it the window from `start_ns` to now is. Raises OSError."""
 
 def summary() -> dict[str, object]:
-    """Of the recording in progress or the last one: `path`, `peak_bytes`, `peak_blocks`, `live_bytes`, `resident_peak_bytes`,
-    `resident_exact`, `resident_error_bytes`, `overhead_bytes` (hiwater's tables, part of the resident peak), `lost_events`, `file_fate` (what became of the capture's file meanwhile, in words), `is_lost` (whether nothing of it can be read), `shortcomings` (what could not be seen from the start on, by the name of its fact, in words), `sample_bytes`, `standard_error_bytes` (of the peak, at most), `stop_reason` (str or None), `top_line` and `refused`: None, or a dict as `TopLine` and `Refusal` in recording/recorder.py describe it."""
+    """Of the recording in progress or the last one: `path`, `peak_bytes`, `peak_blocks`, `live_bytes`, `program_peak_bytes` (of resident memory without the overhead),
+    `resident_exact`, `resident_error_bytes`, `overhead_bytes` (hiwater's own memory at that moment), `lost_events`, `file_fate` (what became of the capture's file meanwhile, in words), `is_lost` (whether nothing of it can be read), `shortcomings` (what could not be seen from the start on, by the name of its fact, in words), `sample_bytes`, `standard_error_bytes` (of the peak, at most), `stop_reason` (str or None), `top_line` and `refused`: None, or a dict as `TopLine` and `Refusal` in recording/recorder.py describe it."""
 
 def counters() -> dict[str, int]:
     """Live and total figures now: live_bytes, live_blocks, peak_bytes, total_bytes, total_blocks, lost_events, nodes, accounts …"""

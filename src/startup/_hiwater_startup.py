@@ -8,6 +8,9 @@ import os
 
 def start() -> None:
     if "HIWATER_RUN" in os.environ:
+        from hiwater._os import code_overhead
+
+        code_overhead.note_start()
         from hiwater.recording import children
 
         children.start()

@@ -70,7 +70,9 @@ def test_what_they_say(tmp_path: Path) -> None:
     assert repr(capture) == "<Capture 'memory' of process 4242, exit: peak 5.46 KiB allocated, 64.0 MiB resident>"
     assert repr(capture.peak).startswith("<Snapshot 'peak' at 0.00") and "5.46 KiB in 3 blocks>" in repr(capture.peak)
     assert repr(capture.peak.stacks[0]) == "<Stack of 2 frames: 4.00 KiB in 1 blocks (mapping) at 'parse (etl.py:7)'>"
-    resident = replace(capture.resident, peak_bytes=80 << 20, overhead_bytes=16 << 20, exact=True, error_bytes=786_432)
+    resident = replace(
+        capture.resident, program_peak_bytes=64 << 20, overhead_bytes=16 << 20, exact=True, error_bytes=786_432
+    )
     assert repr(resident) == "<Resident: peak 64.0 MiB (within 768 KiB) and 16.0 MiB overhead of hiwater>"
     assert repr(capture.tables) == "<Tables of 'memory': 7 rows in nodes, 5 in accounts>"
     after = in_memory(Recording())

@@ -50,7 +50,7 @@ def build(mode: str) -> ModuleType:
             "peak_bytes": 1_300_000_000,
             "peak_blocks": 12345,
             "live_bytes": 0,
-            "resident_peak_bytes": 1_500_000_000,
+            "program_peak_bytes": 1_400_000_000,
             "resident_exact": mode != "lost",
             "resident_error_bytes": 4096,
             "overhead_bytes": 100_000_000,

@@ -265,7 +265,7 @@ export interface Summary {
     start_bytes: number;
     end_bytes: number;
     /**
-     * whether the peak is the kernel's high-water mark
+     * whether the peak follows from the kernel's high-water mark
      */
     exact: boolean;
     /**
@@ -274,15 +274,19 @@ export interface Summary {
     error_bytes: number;
     source: string;
     /**
-     * the recorder's own tables at their largest, part of peak_bytes
+     * hiwater's own memory at the moment of program_peak_bytes
      */
     overhead_bytes: number;
     /**
-     * the recorder's own tables at the end, part of end_bytes
+     * hiwater's own memory at the end, part of end_bytes
      */
     overhead_end_bytes?: number;
     /**
-     * the peak without overhead_bytes: what reports call resident
+     * hiwater's own memory at the start, part of start_bytes
+     */
+    overhead_start_bytes?: number;
+    /**
+     * the highest without hiwater's own memory: what reports call resident
      */
     program_peak_bytes: number;
   };

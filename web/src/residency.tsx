@@ -50,7 +50,8 @@ function Breakdown({ capture }: { capture: Capture }) {
   if (!snapshot || !highest) return null;
   const told = snapshot.parts.filter((part) => part.resident_bytes || untouchedOf(part) >= WORTH_TELLING);
   const whole = snapshot.parts.reduce((sum, part) => sum + Math.max(0, part.resident_bytes), 0);
-  const below = resident.peak_bytes - snapshot.resident_bytes;
+  const overhead = snapshot.parts.find((part) => part.name === "overhead of hiwater")?.resident_bytes ?? 0;
+  const below = resident.program_peak_bytes - (snapshot.resident_bytes - overhead);
   return (
     <figure class="breakdown">
       <figcaption>
@@ -58,7 +59,7 @@ function Breakdown({ capture }: { capture: Capture }) {
         {seconds(snapshot.at_ns)}
         {isLast ? ", the last one" : ", the highest one"}
         {below > 0 &&
-          `: ${size(below)} (${share(below, resident.peak_bytes)}) below the resident peak, which is ${size(resident.peak_bytes)} with the overhead of hiwater`}
+          `: without the overhead of hiwater, ${size(below)} (${share(below, resident.program_peak_bytes)}) below the resident peak`}
         {last && last.at_ns !== highest.at_ns && (
           <span class="segmented" role="group" aria-label="residency snapshot">
             <button aria-pressed={!isLast} onClick={() => setLast(false)}>

@@ -140,7 +140,7 @@ def from_report(document: Any, name: str) -> dict[str, Measured]:
 
 def _of_report(report: dict[str, Any]) -> Entry:
     resident, peak = report["resident"], report["peak"]
-    figures = {"resident_bytes": max(0, resident["peak_bytes"] - resident["overhead_bytes"])}
+    figures = {"resident_bytes": resident["program_peak_bytes"]}
     errors = {"resident_bytes": resident["error_bytes"]}
     if report["process"]["mode"] != "timeline":
         totals = report["totals"]

@@ -33,6 +33,10 @@ _CURVE_SAMPLES = 4096
 _WAITING_SECONDS = 10.0  # between two questions to the kernel about a process that waits
 
 
+def _overhead_bytes(header: Mapping[str, Any]) -> int:
+    return int(header.get("overhead_last_bytes", header["overhead_bytes"]))
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """What a line, a group of lines, a thread or a kind holds now, or has grown by. `frame` is None for what is no line of source, and `blocks`
@@ -137,10 +141,10 @@ class LiveProcess:
                 return header
             self._of_kernel = now, resident, proportional
         _, resident, proportional = self._of_kernel
-        peak = max(resident, int(header["resident_peak_bytes"]))
+        without = max(0, resident - _overhead_bytes(header))
         figures = {
             "resident_last_bytes": resident,
-            "resident_peak_bytes": peak,
+            "program_peak_bytes": max(without, program.program_peak_bytes(header)),
             "shared_excess_bytes": max(0, resident - proportional),
         }
         return {**header, **figures}
@@ -179,9 +183,8 @@ class LiveProcess:
 
     @property
     def resident_bytes(self) -> int:
-        """Resident memory without hiwater's tables, at the recorder's last sample."""
-        overhead = self._header.get("overhead_last_bytes", self._header["overhead_bytes"])
-        return max(0, int(self._header["resident_last_bytes"]) - int(overhead))
+        """Resident memory without hiwater's own, at the recorder's last sample."""
+        return max(0, int(self._header["resident_last_bytes"]) - _overhead_bytes(self._header))
 
     @property
     def shared_excess_bytes(self) -> int | None:
@@ -191,7 +194,7 @@ class LiveProcess:
 
     @property
     def resident_peak_bytes(self) -> int:
-        return max(0, int(self._header["resident_peak_bytes"]) - int(self._header["overhead_bytes"]))
+        return program.program_peak_bytes(self._header)
 
     @property
     def duration_ns(self) -> int:

@@ -157,7 +157,7 @@ def _resident(
     """The process less `excess`, and the watched ones that have no capture of their own. `spans` has the recorded times of each process number."""
     start, end = _span(capture)
     resident, timeline = capture.resident, capture.timeline
-    bound = resident.peak_bytes + resident.error_bytes if resident.exact else None
+    bound = resident.program_peak_bytes + resident.error_bytes if resident.exact else None
     track = _resident_track(start + timeline.at_ns, timeline.resident_bytes, (start, end), bound)
     tracks = [_less_shared(_with_quiet_time(capture, track), *excess)]
     for process in capture.processes[1:]:

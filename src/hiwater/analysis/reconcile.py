@@ -13,13 +13,12 @@ from hiwater.capture import Capture
 
 @dataclass(frozen=True, slots=True)
 class Reconciliation:
-    """Bytes. `rest_bytes` = resident peak − resident at the start − overhead of hiwater − allocated peak. Above zero: pages that no figure counts
+    """Bytes, without hiwater's own memory. `rest_bytes` = resident peak − resident at the start − allocated peak. Above zero: pages that no figure counts
     (code and data of libraries, slack of allocators). Below zero: at least so many allocated bytes were not resident then."""
 
     allocated_bytes: int
     resident_start_bytes: int
     resident_peak_bytes: int
-    overhead_bytes: int
     rest_bytes: int
 
 
@@ -27,5 +26,5 @@ def reconcile(capture: Capture) -> Reconciliation:
     """The way from the allocated peak to the resident one. Device memory is none of the process's RAM and is left out."""
     kinds, resident = capture.peak.kind_bytes(), capture.resident
     in_ram = kinds["python"] + kinds["native"] + kinds["mapping"] + kinds["shared"]
-    rest = resident.peak_bytes - resident.start_bytes - resident.overhead_bytes - in_ram
-    return Reconciliation(in_ram, resident.start_bytes, resident.peak_bytes, resident.overhead_bytes, rest)
+    start, peak = resident.program_start_bytes, resident.program_peak_bytes
+    return Reconciliation(in_ram, start, peak, peak - start - in_ram)

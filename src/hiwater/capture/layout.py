@@ -69,7 +69,7 @@ OPTIONAL_FIELDS: dict[str, tuple[str, ...]] = {
     "holder_references": ("from", "to", "references"),
 }  # fmt: skip
 # Fields of these tables that captures of earlier versions of hiwater lack.
-ADDED_FIELDS = {"pressure": ("shared_excess_bytes", "private_bytes")}
+ADDED_FIELDS = {"pressure": ("shared_excess_bytes", "private_bytes"), "timeline": ("overhead_bytes",)}
 NEEDED_HEADER = (
     "extents_used", "state", "pid",
     "process_start_ticks", "boot_id", "started_unix_ns", "started_ns", "heartbeat_ns", "ended_ns", "exit_code", "sample_bytes",
@@ -89,7 +89,7 @@ SIGNED_FIELDS = frozenset({
     "untouched_bytes", "touched_bytes", "address_space_bytes", "address_space_limit", "cgroup_bytes", "cgroup_limit",
     "available_bytes", "allocated_start_bytes", "allocated_end_bytes", "limit_bytes", "peak_allocated_bytes", "peak_reserved_bytes", "peak_used_bytes", "allocated_bytes",
     "allocated_peak_bytes", "reserved_bytes", "reserved_peak_bytes", "used_bytes",
-    "shared_excess_bytes", "private_bytes",
+    "shared_excess_bytes", "private_bytes", "program_peak_bytes", "program_peak_error_bytes",
 })  # fmt: skip
 
 _START = struct.Struct("<8sIIQQQQQI")  # magic, version, and the fields of HeaderStart
@@ -188,11 +188,10 @@ def parse_schema(text: bytes, header_bytes: int, version: int = VERSION) -> Sche
             raise corrupt("its schema holds a table without a name")
         name = table_name(table["name"], version)
         tables[name] = Table(number, name, _record_type(name, table.get("fields"), _record_bytes(table), version))
-    for name, fields in NEEDED_FIELDS.items():
+    for name in NEEDED_FIELDS:
         if name not in tables:
             raise corrupt(f"its schema lacks the table {name!r}")
-        _need(name, tables[name].record, fields, kinds)
-    for name, fields in OPTIONAL_FIELDS.items():
+    for name, fields in (NEEDED_FIELDS | OPTIONAL_FIELDS).items():
         if name in tables:
             added = [field for field in ADDED_FIELDS.get(name, ()) if field in (tables[name].record.names or ())]
             _need(name, tables[name].record, (*fields, *added), kinds)

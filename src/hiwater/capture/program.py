@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import reprlib
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from hiwater._os.accuracy import of_peak
 from hiwater._os.sizes import format_size
@@ -52,9 +54,12 @@ class Process:
 
 @dataclass(frozen=True, slots=True)
 class Resident:
-    """Resident memory of the process. The peak is the kernel's high-water mark when `exact`, off by `error_bytes` at most;
-    else the highest sample. `overhead_bytes` are the recorder's tables at their largest, `overhead_end_bytes` at the end, or shortly before where the
-    recording has no end: parts of the other figures."""
+    """Resident memory of the process.
+
+    `program_peak_bytes` is the highest that it was without hiwater's own memory: what every report shows first. If `exact`, it follows from the kernel's
+    high-water mark, and is off by `error_bytes` at most; else it is the highest sample. `overhead_bytes` was hiwater's own memory at that moment.
+    The figures of the process contain it: `peak_bytes`, the kernel's high-water mark, `start_bytes`, of which it was `overhead_start_bytes`, and
+    `end_bytes`, of which it was `overhead_end_bytes`. If the recording has no end, the last two are of shortly before."""
 
     peak_bytes: int
     start_bytes: int
@@ -63,6 +68,8 @@ class Resident:
     error_bytes: int
     overhead_bytes: int
     overhead_end_bytes: int
+    overhead_start_bytes: int
+    program_peak_bytes: int
 
     def __repr__(self) -> str:
         accuracy = of_peak(exact=self.exact, error_bytes=self.error_bytes)
@@ -70,14 +77,12 @@ class Resident:
         return f"<Resident: peak {peak} ({accuracy}) and {overhead} overhead of hiwater>"
 
     @property
-    def program_peak_bytes(self) -> int:
-        """The peak without hiwater's tables at their largest: what every report shows first."""
-        return max(0, self.peak_bytes - self.overhead_bytes)
+    def program_start_bytes(self) -> int:
+        return max(0, self.start_bytes - self.overhead_start_bytes)
 
     @property
-    def over_time_words(self) -> str:
-        """What samples of resident memory over time are called: the tables' size at each moment is not known, so it is part of them."""
-        return "resident with overhead" if self.overhead_bytes else "resident"
+    def program_end_bytes(self) -> int:
+        return max(0, self.end_bytes - self.overhead_end_bytes)
 
     @property
     def source(self) -> str:
@@ -175,14 +180,23 @@ def shortcomings(tables: Tables) -> list[str]:
     return [tables.facts[name] for name in names if name in tables.facts]
 
 
+def program_peak_bytes(header: Mapping[str, Any]) -> int:
+    """The resident peak without hiwater's own memory. A capture of an earlier version has that at its largest, of whatever moment."""
+    return int(header.get("program_peak_bytes", max(0, header["resident_peak_bytes"] - header["overhead_bytes"])))
+
+
 def read_resident(tables: Tables) -> Resident:
-    header = tables.header
+    header, first = tables.header, tables["timeline"][:1]
     return Resident(
+        overhead_start_bytes=sum(first["overhead_bytes"].tolist())
+        if "overhead_bytes" in (first.dtype.names or ())
+        else 0,
+        program_peak_bytes=program_peak_bytes(header),
         peak_bytes=header["resident_peak_bytes"],
         start_bytes=header["resident_start_bytes"],
         end_bytes=header["resident_last_bytes"],
         exact=header["resident_exact"] == 1,
-        error_bytes=header["resident_error_bytes"],
+        error_bytes=header["resident_error_bytes"] + header.get("program_peak_error_bytes", 0),
         overhead_bytes=header["overhead_bytes"],
         overhead_end_bytes=header.get("overhead_last_bytes", header["overhead_bytes"]),
     )

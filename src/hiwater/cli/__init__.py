@@ -6,6 +6,11 @@ from __future__ import annotations
 import os
 import sys
 
+from hiwater._os import code_overhead
+
+if sys.argv[1:2] == ["run"]:
+    code_overhead.note_start()  # before the modules that make up most of it
+
 from hiwater.cli import verbs
 
 TYPE_CHECKING = False

@@ -72,7 +72,7 @@ def summary_of(report: Report) -> Summary:
     last = limits.line_of(report, refused[-1]) if refused else None
     return {
         "path": str(capture.path), "peak_bytes": peak.allocated_bytes, "peak_blocks": peak.allocated_blocks,
-        "live_bytes": capture.end_bytes, "resident_peak_bytes": resident.peak_bytes, "resident_exact": resident.exact,
+        "live_bytes": capture.end_bytes, "program_peak_bytes": resident.program_peak_bytes, "resident_exact": resident.exact,
         "resident_error_bytes": resident.error_bytes, "overhead_bytes": resident.overhead_bytes,
         "lost_events": capture.lost_events, "file_fate": "", "is_lost": False,
         "shortcomings": {"calls_not_recorded": ""} if capture.misses_calls else {},

@@ -140,6 +140,7 @@ class ProgramRecording:
             notify=lambda text: say(f"warning: {text}"),
         )
         self._recorder.exclude_script(_outermost_file())
+        self._recorder.begin_process()
         if not self._arguments.quiet:
             self._recorder.show_last_lines(last_lines.this_process())
         self._limit = parse_size(arguments.limit) if arguments.limit is not None else 0

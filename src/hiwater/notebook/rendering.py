@@ -94,7 +94,7 @@ def _summary(report: Report) -> Iterator[str]:
     )
     overhead = f" and {size(resident.overhead_bytes)} overhead of hiwater" if resident.overhead_bytes else ""
     yield (
-        f"  resident {size(resident.start_bytes)} at the start, {size(resident.program_peak_bytes)} at the peak "
+        f"  resident {size(resident.program_start_bytes)} at the start, {size(resident.program_peak_bytes)} at the peak "
         f"({resident_exactness(capture)}){overhead}"
     )
     if capture.process.stop_reason:

@@ -48,6 +48,7 @@ def _record_here(entry: str) -> None:
             notify=lambda _: None,
         )
         recorder.continue_run(fields["run"], fields["folder"], OwnCode.of_parent(bytes.fromhex(fields["own"]).decode()))
+        recorder.begin_process()
         limit = int(fields["limit"])
         if limit and (limit := _inherited(limit)):
             recorder.note("limit_bytes", str(limit))

@@ -7,7 +7,7 @@ import sys
 
 import hiwater
 from hiwater import _registry
-from hiwater._os import native, unrecorded
+from hiwater._os import code_overhead, native, unrecorded
 from hiwater._os.sizes import parse_size
 from hiwater.capture import destination
 from hiwater.recording import facts
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
         peak_bytes: int
         peak_blocks: int
         live_bytes: int
-        resident_peak_bytes: int
+        program_peak_bytes: int
         resident_exact: bool
         resident_error_bytes: int
         overhead_bytes: int
@@ -120,6 +120,7 @@ class Recorder:
         self._excluded_script = ""
         self._window: Window | None = None
         self._owner = 0
+        self._begins_process = False
         self._snapshots = 0
         self._facts: dict[str, str] = {}
         self._wants_histories = device_history
@@ -155,6 +156,10 @@ class Recorder:
         if self._window is not None and not self._window.is_open:
             return False
         return self.owned_here and bool(native.load().is_recording())
+
+    def begin_process(self) -> None:
+        """The recording begins with the program, in a process that hiwater has started: its code in memory is none of the program's."""
+        self._begins_process = True
 
     def exclude_script(self, script: str) -> None:
         """Leave frames of the file `script` out of stacks, like those of hiwater's code. Call it before `start()`."""
@@ -255,6 +260,7 @@ class Recorder:
                     run_variable=self._run_variable(own_code) if self._run_id else "",
                     run_folder=self._run_folder,
                     residency_snapshots=self._residency_snapshots,
+                    code_bytes=code_overhead.loaded_bytes() if self._begins_process else (0, 0),
                 )
         except OSError as error:
             self._forget()

@@ -77,7 +77,7 @@ def _peaks(summary: Summary) -> str:
     overhead = summary["overhead_bytes"]
     return (
         f"peak {_size(summary['peak_bytes'])} allocated ({allocated}, {summary['peak_blocks']:,} blocks), "
-        f"{_size(max(0, summary['resident_peak_bytes'] - overhead))} resident ({resident})"
+        f"{_size(summary['program_peak_bytes'])} resident ({resident})"
         + (f" and {_size(overhead)} overhead of hiwater" if overhead else "")
         + "".join(f", {_device(device)}" for device in summary["devices"])
     )

@@ -254,7 +254,7 @@ def _watched(process: WatchedProcess) -> dict[str, Any]:
 
 
 def _resident(resident: Resident) -> dict[str, Any]:
-    return {**asdict(resident), "source": resident.source, "program_peak_bytes": resident.program_peak_bytes}
+    return {**asdict(resident), "source": resident.source}
 
 
 def _devices(capture: Capture) -> list[dict[str, Any]]:

@@ -22,7 +22,7 @@ _FAMILIES = (
     Family("hiwater_peak_allocated_blocks", "gauge", "", "Live blocks at the allocated peak."),
     Family("hiwater_end_allocated_bytes", "gauge", "bytes", "Allocated memory when the recording ended."),
     Family("hiwater_held_bytes", "gauge", "bytes", "Allocated memory of the kind and at the moment asked for."),
-    Family("hiwater_peak_resident_bytes", "gauge", "bytes", "Highest resident memory (in RAM) of the process."),
+    Family("hiwater_peak_resident_bytes", "gauge", "bytes", "Highest resident memory (in RAM) of the process, without hiwater's own."),
     Family("hiwater_peak_resident_error_bytes", "gauge", "bytes", "Most by which the resident peak may be off, where it is exact."),
     Family("hiwater_peak_resident_exact", "gauge", "", "1 when the resident peak is the kernel's high-water mark, 0 when it is the highest sample."),
     Family("hiwater_peak_device_allocated_bytes", "gauge", "bytes", "Highest memory of a device that a library handed out."),
@@ -74,7 +74,7 @@ def _figures(report: Report) -> Iterator[tuple[str, Labels, int | float]]:
     yield "hiwater_peak_allocated_blocks", (), peak.allocated_blocks
     yield "hiwater_end_allocated_bytes", (), capture.end.allocated_bytes
     yield "hiwater_held_bytes", (("at", report.snapshot.name), ("kind", report.kind)), report.holdings.total_bytes
-    yield "hiwater_peak_resident_bytes", (), resident.peak_bytes
+    yield "hiwater_peak_resident_bytes", (), resident.program_peak_bytes
     if resident.exact:
         yield "hiwater_peak_resident_error_bytes", (), resident.error_bytes
     yield "hiwater_peak_resident_exact", (), int(resident.exact)

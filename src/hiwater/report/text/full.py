@@ -121,8 +121,6 @@ def _from_allocated_to_resident(report: Report) -> Iterator[Text]:
     yield title("From allocated to resident", "the peaks are different quantities, each at its own moment")
     yield Text(f"  {size(way.allocated_bytes):>11}  allocated at its peak")
     yield Text(f"+ {size(way.resident_start_bytes):>11}  resident before the recording began")
-    if way.overhead_bytes:
-        yield Text(f"+ {size(way.overhead_bytes):>11}  overhead of hiwater: its tables at their largest")
     if way.rest_bytes >= 0:
         yield Text(f"+ {size(way.rest_bytes):>11}  not counted: libraries loaded since, allocator slack, file pages")
     else:

@@ -33,7 +33,7 @@ def resident_peak(report: Report) -> Text:
 def at_start_and_end(report: Report) -> Text:
     """Resident memory when the recording began and when it ended."""
     resident = report.capture.resident
-    overhead = ", with overhead of hiwater" if resident.overhead_bytes else ""
     return Text(
-        f"{'':26}{size(resident.start_bytes)} at the start, {size(resident.end_bytes)} at the end{overhead}", "dim"
+        f"{'':26}{size(resident.program_start_bytes)} at the start, {size(resident.program_end_bytes)} at the end",
+        "dim",
     )

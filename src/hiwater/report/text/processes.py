@@ -30,7 +30,7 @@ _FIGURE = 11  # the width of a column
 
 def worst_first(reports: Sequence[Report]) -> list[Report]:
     """The reports by their peaks, highest first."""
-    return sorted(reports, key=lambda report: (-report.capture.peak_bytes, -report.capture.resident.peak_bytes))
+    return sorted(reports, key=lambda report: (-report.capture.peak_bytes, -report.capture.resident.program_peak_bytes))
 
 
 def dead_first(reports: Sequence[Report]) -> list[Report]:

@@ -1,0 +1,118 @@
+"""Compares the resident peak of recorded programs with the kernel's of plain runs, and what recording adds with what is promised; exits with 1 where one is off.
+
+    python benchmarks/resident.py [program …]
+
+A program of which something is not installed is left out. The plain run says its kernel's peak (VmHWM) in its last exit callback: the interpreter's own end,
+which some libraries make expensive, is in no recording.
+"""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from overhead import MODES
+from run import measure, program_command
+
+MIB = 1 << 20
+ROUNDS = 3
+OURS = (
+    "list_objects",
+    "json_roundtrip",
+    "malloc_blocks",
+    "dict_churn",
+    "objects_tree",
+    "strings",
+    "sqlite_rows",
+    "many_threads",
+    "imports",
+)
+REAL = {
+    "torch": "import torch; m = torch.nn.Linear(512, 1024); o = torch.optim.Adam(m.parameters())\nfor _ in range(20): m(torch.randn(256, 512)).square().mean().backward(); o.step()",
+    "transformers": "import torch, transformers as t\nt.BertModel(t.BertConfig(hidden_size=128, num_hidden_layers=2, num_attention_heads=2))(torch.ones((4, 64), dtype=torch.long))",
+    "sympy": "import sympy as s; x, y = s.symbols('x y'); s.expand((x + y + 1) ** 20); s.integrate(s.sin(x) ** 2 * x, x)",
+    "fastapi": "from fastapi import FastAPI; app = FastAPI(); app.get('/')(lambda: {}); app.openapi()",
+    "flask": "from flask import Flask; app = Flask('a'); app.route('/')(lambda: 'a')\nfor _ in range(200): app.test_client().get('/')",
+    "django": "import django; from django.conf import settings; settings.configure(INSTALLED_APPS=['django.contrib.contenttypes', 'django.contrib.auth']); django.setup()",
+    "pandas": "import pandas as pd; d = pd.DataFrame({'k': [i % 1000 for i in range(300_000)], 'v': range(300_000)}); d.groupby('k').v.agg(['sum', 'mean'])",
+    "sklearn": "from sklearn.ensemble import RandomForestClassifier as F; import numpy as np; x = np.random.default_rng(1).random((3000, 20)); F(20, random_state=1).fit(x, x.sum(1) > 10)",
+    "scipy": "import scipy.sparse as p, scipy.sparse.linalg as l, scipy.stats, numpy as np; n = 30_000; l.spsolve(p.diags([-1, 4, -1], [-1, 0, 1], shape=(n, n)).tocsc(), np.ones(n))",
+    "networkx": "import networkx as nx; g = nx.barabasi_albert_graph(8000, 5, seed=1); nx.core_number(g)",
+    "matplotlib": "import matplotlib; matplotlib.use('agg'); import matplotlib.pyplot as p, io; p.plot(range(2000)); p.savefig(io.BytesIO(), dpi=150)",
+    "jax": "import jax, jax.numpy as n; jax.jit(jax.grad(lambda w: (n.tanh(w) ** 2).sum()))(n.ones((64, 64)))",
+    "polars": "import polars as p; p.DataFrame({'k': [i % 1000 for i in range(500_000)]}).group_by('k').len()",
+    "early peak": "import numpy as n, time; b = n.ones(300 << 20, 'u1'); time.sleep(0.3); del b; k = [str(i) for i in range(2_000_000)]",
+    "late peak": "import numpy as n; k = [str(i) for i in range(2_000_000)]; del k; b = n.ones(400 << 20, 'u1')",
+    "fork": "import os\nb = [str(i) for i in range(400_000)]\nif os.fork(): os.wait(); m = [str(i) for i in range(600_000)]",
+    "eleven seconds": "import time, email, unittest, asyncio, xml.dom.minidom\nk = [str(i) for i in range(300_000)]; time.sleep(11); b = bytearray(40 << 20)",
+}  # fmt: skip
+TELLS = """import atexit, os
+def tell():
+    with open("/proc/self/status") as status, open(os.environ["PLAIN_PEAK"], "w") as out:
+        out.write(status.read().split("VmHWM:")[1].split()[0])
+if "PLAIN_PEAK" in os.environ and os.environ.pop("IS_FIRST", ""):
+    atexit.register(tell)
+"""
+READS = "import hiwater, json, sys; r = hiwater.open(sys.argv[1]).resident; print(json.dumps([r.program_peak_bytes, r.error_bytes, r.overhead_bytes]))"
+
+
+def command(name: str, folder: Path) -> list[str]:
+    if name in OURS:
+        return program_command(name)
+    program = folder / "program.py"
+    program.write_text(REAL[name] + "\n")
+    return [str(program)]
+
+
+def plain_peak(program: list[str], folder: Path) -> int:
+    (folder / "sitecustomize.py").write_text(TELLS)
+    told = folder / "told"
+    more = {"PLAIN_PEAK": str(told), "IS_FIRST": "1", "PYTHONPATH": str(folder)}
+    peaks = []
+    for _ in range(ROUNDS):
+        done = subprocess.run([sys.executable, *program], env=os.environ | more, capture_output=True, check=False)
+        if done.returncode:
+            raise ChildProcessError(done.stderr.decode(errors="replace").strip().rpartition("\n")[2])
+        peaks.append(int(told.read_text()) * 1024)
+    return int(statistics.median(peaks))
+
+
+def main() -> int:
+    rule, missed = MODES["exact"], 0
+    print(
+        f"{'program':16}{'plain':>9}{'recorded':>10}{'promise':>9}{'peak':>9}{'within':>8}{'off':>8}{'overhead':>10}  MiB"
+    )
+    for name in sys.argv[1:] or [*REAL, *OURS]:
+        with tempfile.TemporaryDirectory(prefix="hiwater-benchmark-") as text:
+            folder = Path(text)
+            try:
+                program = command(name, folder)
+                plain = plain_peak(program, folder)
+                path = folder / "c.hiw"
+                whole = measure(
+                    [sys.executable, "-m", "hiwater", "run", "-q", "-o", str(path), *program], folder
+                ).peak_rss_bytes
+            except ChildProcessError as error:
+                print(f"{name:16} left out: {error}", flush=True)
+                continue
+            said = subprocess.run([sys.executable, "-c", READS, path], stdout=subprocess.PIPE, check=True).stdout
+        peak, error_bytes, overhead = json.loads(said)
+        promise = int(rule.rss_factor * plain) + rule.rss_extra_bytes
+        wrong = " OUTSIDE" * (abs(peak - plain) > error_bytes) + " PROMISE" * (whole > promise)
+        missed += bool(wrong)
+        figures = [plain, whole, promise, peak, error_bytes, peak - plain, overhead]
+        widths = (9, 10, 9, 9, 8, 8, 10)
+        print(
+            f"{name:16}"
+            + "".join(f"{one / MIB:{width}.1f}" for one, width in zip(figures, widths, strict=True))
+            + wrong,
+            flush=True,
+        )
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,82 @@
+// The recorder's own pages: how many there are, what the resident peak is without them, and how they stay few.
+#include <algorithm>
+
+#include "base/process.h"
+#include "session/children.h"
+#include "session/recorder.h"
+#include "session/sampler.h"
+
+namespace hiwater {
+
+// `peak_bytes`: the kernel's peak, 0 where it was not read. From any thread, as the recording ends.
+void Recorder::note_resident(std::int64_t resident_bytes, std::int64_t peak_bytes) noexcept {
+    capture::Header& h = file_.header();
+    if (h.resident_exact == 0) peak_bytes = 0;
+    UninterruptedHold hold(peak_lock_);
+    program_peak_.sample(resident_bytes, peak_bytes, put_pages);
+    h.resident_peak_bytes = std::max({h.resident_peak_bytes, resident_bytes, peak_bytes});
+    if (resident_bytes >= 0) {
+        h.resident_last_bytes = resident_bytes;
+        h.overhead_last_bytes = static_cast<std::uint64_t>(program_peak_.overhead_at(put_pages.least()));
+    }
+    store_program_peak();
+}
+
+void Recorder::store_program_peak() noexcept {
+    capture::Header& h = file_.header();
+    h.program_peak_bytes = last_program_peak_ = std::max<std::int64_t>(0, program_peak_.bytes());
+    // The program may use some of the modules that hiwater loaded, and `python -m` loads some before they are counted: a half in our trials.
+    const std::int64_t code_error = (code_file_bytes_ + code_anonymous_bytes_) / 3 * 2;
+    h.program_peak_error_bytes = h.resident_exact == 0 ? 0 : program_peak_.error_bytes() + code_error;
+    h.overhead_bytes = static_cast<std::uint64_t>(program_peak_.overhead_bytes());
+}
+
+void Recorder::note_resident_peak_before_reset(std::int64_t peak_bytes) noexcept {
+    if (!is_on() || only_counters_) return;
+    BusyGuard busy;
+    Hold hold(lock_);
+    if (file_.is_open()) note_resident(-1, peak_bytes);
+}
+
+OwnPages Recorder::count_own_pages() noexcept {
+    const OwnPages own = OwnPagesCount().read(sampler::may_share_pages());
+    UninterruptedHold hold(peak_lock_);
+    program_peak_.count(own, code_file_bytes_ + code_anonymous_bytes_);
+    file_.header().overhead_last_bytes = static_cast<std::uint64_t>(program_peak_.overhead_at(put_pages.least()));
+    store_program_peak();
+    return own;
+}
+
+// For the sampler's thread. Most children are over before the first count, which would cost them more than what they do.
+void Recorder::count_own_pages_if_due(std::uint64_t now) noexcept {
+    constexpr std::uint64_t kShortestNs = 25'000'000, kPause = 100;
+    if (only_counters_ || now < next_count_ns_) return;
+    if (next_count_ns_ == 0 && children.is_child() && now < kShortestNs) return;
+    const std::uint64_t began_ns = process::thread_ns();
+    const OwnPages own = count_own_pages();
+    next_count_ns_ = now + std::max({kShortestNs, now / 64, kPause * (process::thread_ns() - began_ns)});
+    give_pages_back_if_due(now, own);
+}
+
+// Most call paths of a program are those of its imports, and are never met again. Their pages leave the process: what is used again costs a
+// fault for each page, which the file's cache answers. So the capture may become somewhat larger than what came back after the last time, and after
+// each time there is a pause of kPause times what the faults take, at most. What a program used only at its start leaves after some seconds in any case.
+void Recorder::give_pages_back_if_due(std::uint64_t now, const OwnPages& own) noexcept {
+    constexpr std::int64_t kAllowed = 1 << 20;
+    constexpr std::uint64_t kColdNs = 10'000'000'000, kShortlyNs = 5'000'000, kFaultNs = 1'000, kPause = 100;
+    if (used_capture_bytes_ < 0) used_capture_bytes_ = own.capture_bytes;
+    const bool is_large = own.capture_bytes > used_capture_bytes_ + used_capture_bytes_ / 4 + kAllowed && now >= next_give_back_ns_;
+    if (!is_large && now - last_given_back_ns_ < kColdNs) return;
+    {
+        Hold hold(lock_);
+        if (!is_on()) return;
+        file_.give_pages_back();
+    }
+    last_given_back_ns_ = now;
+    next_give_back_ns_ = now + kPause * kFaultNs * static_cast<std::uint64_t>(own.capture_bytes) / kPage;
+    used_capture_bytes_ = -1;
+    count_own_pages();
+    next_count_ns_ = now + kShortlyNs;
+}
+
+}  // namespace hiwater

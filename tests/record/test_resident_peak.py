@@ -1,0 +1,104 @@
+"""The resident peak of a recorded program is what the kernel says of the plain one, and the end of a recording needs no memory."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import hiwater
+from children import run_hiwater
+from hiwater.analysis.check import measured
+from recording import needs_engine
+
+pytestmark = needs_engine
+
+MIB = 2**20
+# Says what the kernel's peak is, at the program's end.
+TELLS = """
+def tell():
+    with open("/proc/self/status") as status:
+        print(int(status.read().split("VmHWM:")[1].split()[0]) * 1024, flush=True)
+"""
+BEFORE = "kept = [str(i) for i in range(600_000)]; del kept; block = bytearray(120 << 20)"
+AT = "kept = [(i,) for i in range(700_000)]"
+AFTER = """
+import time
+block = bytearray(150 << 20); time.sleep(0.05); del block
+kept = [str(i) for i in range(700_000)]
+"""
+# Its capture is several MiB, and most of it is of call paths that are met once.
+CALL_PATHS = """
+import random
+random.seed(1)
+def one(n): return [n] if n <= 0 else [random.choice((one, two, three))(n - 1), str(n)]
+def two(n): return (n,) if n <= 0 else {n: random.choice((one, two, three))(n - 1)}
+def three(n): return {n} if n <= 0 else [random.choice((one, two, three))(n - 1)]
+kept = [one(random.randint(3, 12)) for _ in range(16_000)]
+"""
+RECALLED = CALL_PATHS + "del kept; block = bytearray(60 << 20)"
+FORKED = """
+import os
+inherited = [str(i) for i in range(200_000)]
+if os.fork():
+    os.wait()
+    os._exit(0)
+block = bytearray(100 << 20); del block
+kept = [str(i) for i in range(300_000)]
+"""
+
+
+def plain_peak(program: Path) -> int:
+    done = subprocess.run([sys.executable, program], stdout=subprocess.PIPE, check=True, text=True)
+    return int(done.stdout)
+
+
+@pytest.mark.parametrize(
+    "text", [BEFORE, AT, AFTER, RECALLED, FORKED], ids=["before", "at", "after", "recalled", "forked"]
+)
+def test_the_peak_is_the_plain_programs_wherever_the_tables_grow(tmp_path: Path, text: str) -> None:
+    program, path = tmp_path / "program.py", tmp_path / "c.hiw"
+    program.write_text(f"{TELLS}{text}\ntell()\n")
+    truth = plain_peak(program)
+    done = run_hiwater("run", "-q", "-o", path, program)
+    assert done.returncode == 0, done.stderr
+    run = hiwater.open_run(path)
+    capture = run.captures[-1]
+    resident = capture.resident
+    assert abs(resident.program_peak_bytes - truth) <= resident.error_bytes, (resident, truth)
+    assert resident.overhead_bytes > MIB
+    if not text.startswith(FORKED[:5]):
+        assert measured(run).entry.figures["resident_bytes"] == resident.program_peak_bytes
+    highest = int(capture.timeline.resident_bytes.max())
+    assert highest <= resident.program_peak_bytes + resident.error_bytes
+    assert capture.timeline.overhead_bytes.max() >= resident.overhead_bytes / 2
+
+
+def test_the_breakdown_has_the_same_overhead(tmp_path: Path) -> None:
+    program, path = tmp_path / "program.py", tmp_path / "c.hiw"
+    program.write_text(AT + "\nimport time; time.sleep(0.5)\n")
+    assert run_hiwater("run", "-q", "-o", path, program).returncode == 0
+    capture = hiwater.open(path)
+    snapshot = capture.residency_snapshots[-1]
+    part = next(part for part in snapshot.parts if part.name == "hiwater's overhead")
+    place = min(len(capture.timeline) - 1, int(capture.timeline.at_ns.searchsorted(snapshot.at_ns)))
+    assert part.resident_bytes == pytest.approx(int(capture.timeline.overhead_bytes[place]), abs=MIB)
+
+
+def test_the_end_of_a_recording_needs_little_memory(tmp_path: Path) -> None:
+    program, path = tmp_path / "program.py", tmp_path / "c.hiw"
+    program.write_text(f"{TELLS}{CALL_PATHS.replace('16_000', '32_000')}\ntell()\n")
+    out, written = os.pipe()
+    child = os.posix_spawn(
+        sys.executable, [sys.executable, "-m", "hiwater", "run", "-q", "-o", str(path), str(program)], os.environ,
+        file_actions=[(os.POSIX_SPAWN_DUP2, written, 1)],
+    )  # fmt: skip
+    os.close(written)
+    with os.fdopen(out) as told:
+        before = int(told.read())
+    _, status, usage = os.wait4(child, 0)
+    assert status == 0
+    tables = hiwater.open(path).tables
+    assert tables["accounts"].nbytes + tables["nodes"].nbytes > 5 * MIB
+    assert usage.ru_maxrss * 1024 - before <= 4 * MIB
