@@ -42,8 +42,10 @@ bool Recorder::note_exit(const Exit& exit) noexcept {
     if (!may_note()) return false;
     process::Resident resident;
     capture::Header& h = file_.header();
-    if (h.resident_exact != 0 && process::read_status(&resident))
-        note_resident_peak(std::max(resident.peak_bytes, resident.now_bytes));
+    if (process::read_status(&resident)) {
+        h.resident_last_bytes = resident.now_bytes;
+        note_resident_peak(h.resident_exact != 0 ? std::max(resident.peak_bytes, resident.now_bytes) : resident.now_bytes);
+    }
     store_counts();
     store_exit(exit);
     h.state =

@@ -114,6 +114,7 @@ int Recorder::start(const StartOptions& options) {
     last_point_ns_ = last_close_ns_ = last_given_back_ns_ = next_write_back_ns_ = last_refused_slice_ns_ = refusals_ =
         last_pressure_ns_ = next_totals_ns_ = 0;
     falls_left_ = kMostFalls;
+    rises_left_ = kMostRises;
     collections_ = hw_full_collections();
     collection_markers_ = 0;
     next_interval_ns_ = options.interval_ns;

@@ -16,6 +16,7 @@
 #include "session/own_thread.h"
 #include "base/own_file.h"
 #include "base/process.h"
+#include "session/children.h"
 #include "session/recorder.h"
 #include "stacks/recursion.h"
 
@@ -34,6 +35,8 @@ FutexMutex g_control;  // of who makes and ends the thread: native code forks in
 OwnThread g_thread;
 std::atomic<std::uint64_t> g_paused_at{0};  // 0: not paused
 std::atomic<bool> g_is_young_child{false};  // in this process the thread has not begun yet
+std::atomic<bool> g_rests{false};           // the thread sleeps longer than usual, and nothing has happened since
+std::atomic<std::uint64_t> g_sampled_ns{0};  // of the last sample that was taken while it did not run
 
 // What the thread reads, and what resident memory is read from while it does not run.
 class Files {
@@ -184,7 +187,7 @@ private:
     Cost asked_{80'000'000}, unasked_{40'000'000};
 };
 
-std::atomic<bool> g_has_relatives{false};  // this process was forked, or has forked: it may share pages that each of the two counts
+std::atomic<bool> g_has_relatives{false};  // it may share pages that each of them counts
 
 // What the process shares with its relatives. For each reading the kernel visits every resident page, which displaces what the processors had
 // in their caches. So it is followed by a pause of kPause times what it took, and a longer one where the process has hardly touched new pages.
@@ -244,12 +247,18 @@ void take_sample(Reads reads) noexcept {
     BusyGuard busy;
     Recorder& recorder = Recorder::instance();
     const std::uint64_t now = recorder.now_ns();
+    g_sampled_ns.store(now, std::memory_order_relaxed);
     std::int64_t address_space_bytes = -1;
     const std::int64_t resident_bytes = process::resident_bytes(&address_space_bytes);
     recorder.tick(now, resident_bytes, 0);
     if (reads == Reads::memory) return;
     const process::Shared shared = reads == Reads::shared_pages ? g_shared.at(now, resident_bytes) : process::Shared{};
     recorder.note_pressure(now, address_space_bytes, shared);
+}
+
+bool is_sample_due() noexcept {
+    constexpr std::uint64_t kSpacing = 10 * kMillisecond;
+    return Recorder::instance().now_ns() >= g_sampled_ns.load(std::memory_order_relaxed) + kSpacing;
 }
 
 // When the next sample is due.
@@ -270,6 +279,7 @@ public:
     }
 
     bool rests() const noexcept { return rest_ns_ != 0; }
+    void end_rest() noexcept { rest_ns_ = 0; }
 
 private:
     static constexpr std::uint64_t kUsualNs = 10 * kMillisecond, kLongestNs = 50 * kMillisecond, kBusyShare = 64;
@@ -281,7 +291,14 @@ void run() {
     recorder.lock().allow_bias();
     std::uint64_t last_peak_ns = 0, now = recorder.now_ns();
     Pace pace;
-    while (g_thread.goes_on_after(pace.next(now, recorder.share_of_limit()))) {
+    const auto sleep = [&] {
+        const std::uint64_t ns = pace.next(now, recorder.share_of_limit());
+        g_rests.store(pace.rests(), std::memory_order_relaxed);
+        const bool goes_on = g_thread.goes_on_after(ns);
+        if (!g_rests.exchange(false, std::memory_order_relaxed)) pace.end_rest();
+        return goes_on;
+    };
+    while (sleep()) {
         now = recorder.now_ns();
         const std::int64_t asked_bytes = g_requests.pending();
         const capture::file_guard::OwnFaults faults;  // the capture may be truncated under us
@@ -308,6 +325,7 @@ void prepare(bool is_child) noexcept {
     g_snapshots = is_child ? g_snapshots.for_child() : ResidencySnapshots{};
     g_requests.forget_waits();
     g_files.keep();
+    if (children.is_child()) note_relatives();
     take_sample(is_child ? Reads::memory : Reads::limits);  // a child's parent has read the limits
 }
 
@@ -379,9 +397,9 @@ void start_later() noexcept {
 void stop() noexcept {
     BusyGuard busy;
     UninterruptedHold hold(g_control);
-    g_paused_at.store(0, std::memory_order_relaxed);
+    const bool has_waited = g_paused_at.exchange(0, std::memory_order_relaxed) != 0 && is_sample_due();
     g_thread.end();
-    if (g_shared.end_wait() && !Recorder::instance().is_row_enough()) take_sample(Reads::shared_pages);
+    if ((g_shared.end_wait() || has_waited) && !Recorder::instance().is_row_enough()) take_sample(Reads::shared_pages);
     g_files.release();
 }
 
@@ -395,7 +413,7 @@ bool pause_for_fork() noexcept {
 }
 
 void note_forked() noexcept {
-    g_has_relatives.store(true, std::memory_order_relaxed);
+    note_relatives();
     {
         BusyGuard busy;
         UninterruptedHold hold(g_control);
@@ -423,15 +441,32 @@ void resume() noexcept {
     if (paused == 0) return;
     BusyGuard busy;
     UninterruptedHold hold(g_control);
-    if (g_paused_at.compare_exchange_strong(paused, 0) && !g_thread.is_running()) begin_thread();
+    if (!g_paused_at.compare_exchange_strong(paused, 0) || g_thread.is_running()) return;
+    if (is_sample_due()) take_sample(Reads::memory);  // of what it held until now
+    begin_thread();
 }
 
 bool is_running() noexcept { return g_thread.is_running(); }
 
-void before_release(std::int64_t live_bytes, std::int64_t released_bytes) noexcept { g_requests.ask(live_bytes, released_bytes); }
+void before_release(std::int64_t live_bytes, std::int64_t released_bytes) noexcept {
+    note_activity();
+    g_requests.ask(live_bytes, released_bytes);
+}
+
+void note_activity() noexcept {
+    if (g_rests.exchange(false, std::memory_order_relaxed)) return g_thread.wake();
+    if (g_paused_at.load(std::memory_order_acquire) == 0 || !is_sample_due()) return;
+    BusyGuard busy;
+    UninterruptedHold hold(g_control);
+    if (!g_thread.is_running()) take_sample(Reads::shared_pages);
+}
+
+bool has_relatives() noexcept { return g_has_relatives.load(std::memory_order_relaxed); }
+void note_relatives() noexcept { g_has_relatives.store(true, std::memory_order_relaxed); }
 
 void forget_in_child() noexcept {
-    g_has_relatives.store(true, std::memory_order_relaxed);
+    note_relatives();
+    g_rests.store(false, std::memory_order_relaxed);
     g_shared = SharedPages(true);
     g_control.reset();
     g_thread.forget_in_child();
