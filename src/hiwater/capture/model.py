@@ -8,6 +8,8 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any, TypeVar
 
+import numpy as np
+
 from hiwater import _registry
 from hiwater._os.sizes import format_size
 from hiwater.allocator_state import AllocatorState
@@ -71,6 +73,10 @@ class Capture(LetGo):
         """The process lived until this time at least, in nanoseconds of the wall clock, as its parent or the kernel knows."""
         lasted = until_unix_ns - self.process.started_unix_ns
         self.process = replace(self.process, duration_ns=max(lasted, self.process.duration_ns))
+
+    def overhead_at(self, at_ns: Ints) -> Ints:
+        """What of resident memory was hiwater's at these times since the recording began."""
+        return np.full(len(at_ns), self.resident.overhead_end_bytes, np.int64)
 
     # Snapshots
 
