@@ -252,6 +252,7 @@ def test_what_forked_processes_share_counts_once_whenever_it_was_read(forks: lis
         one.allocate(one.path(("f", "/a.py", 1)), 1)
         one.now_ns = 0
         one.sample(shared)
+        one.header["resident_last_bytes"] = shared
         for at_ms in sorted({at for at in read[pid] if at > start_ms} | {200}):
             one.now_ns = (at_ms - start_ms) * 1_000_000
             one.look_at_shared(shared - shared // (1 + sum(fork < at_ms for fork in forks)))
