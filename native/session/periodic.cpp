@@ -140,6 +140,13 @@ void Recorder::note_pressure(std::uint64_t now, std::int64_t address_space_bytes
     });
 }
 
+void Recorder::note_relative(const capture::RelativeRecord& relative) noexcept {
+    if_there_is_room([&] {
+        Hold hold(lock_);  // extents are everybody's
+        if (is_on()) relatives_.append(relative);
+    });
+}
+
 void Recorder::leave_last_words() noexcept {
     if (!is_on() || !last_words_.become_due(limits_.nearest())) return;
     if (last_words_.have_file()) {

@@ -41,6 +41,7 @@ void Recorder::write_facts(const StartOptions& options) {
     residency_.attach(file_, capture::Table::residency);
     large_blocks_.attach(file_, capture::Table::large_blocks);
     pressure_.attach(file_, capture::Table::pressure);
+    relatives_.attach(file_, capture::Table::relatives);
     devices_.attach(file_);
     scopes_.attach(file_);
     for (const auto& [key, value] : options.facts) append_fact(key, value);

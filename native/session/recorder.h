@@ -197,6 +197,7 @@ public:
     void each_file_of_limits(const Call& call) noexcept {
         limits_.each_file(call);
     }
+    void note_relative(const capture::RelativeRecord& relative) noexcept;
     double share_of_limit() const noexcept { return limits_.nearest().share(); }  // of the nearest one, for the sampler
     // Where that is clearly nearer than before: writes the last words and takes a residency snapshot.
     void leave_last_words() noexcept;
@@ -430,6 +431,7 @@ private:
     capture::FileTable<capture::ResidencyRecord> residency_;
     capture::FileTable<capture::LargeBlockRecord> large_blocks_;
     capture::FileTable<capture::PressureRecord> pressure_;
+    capture::FileTable<capture::RelativeRecord> relatives_;
     Scopes scopes_;
     std::map<std::string, ScopeName, std::less<>> scope_names_;  // of markers and phases
     capture::FileTable<capture::LiveSnapshotRecord> live_snapshots_;

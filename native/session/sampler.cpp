@@ -18,6 +18,7 @@
 #include "base/process.h"
 #include "session/children.h"
 #include "session/recorder.h"
+#include "session/relatives.h"
 #include "stacks/recursion.h"
 
 namespace hiwater::sampler {
@@ -211,6 +212,12 @@ public:
         calm_until_ns_ = now + std::max(kLeastPauseNs, kCalmPause * took_ns);
         return last_;
     }
+    // The same where the reading was of all processes of the run.
+    void note(const process::Shared& read, std::uint64_t now) noexcept {
+        last_ = read;
+        is_to_wait_ = false;
+        next_ns_ = calm_until_ns_ = std::max(next_ns_, now + kCalmPause * kMillisecond);
+    }
     void note_fork() noexcept {
         last_ = process::Shared{};
         next_ns_ = after_fork_ns_;
@@ -237,7 +244,8 @@ private:
     std::uint64_t after_fork_ns_ = 0, next_ns_ = 0, calm_until_ns_ = 0;
 };
 
-SharedPages g_shared;            // as the next one
+SharedPages g_shared;            // as the next ones
+Relatives g_relatives;
 ResidencySnapshots g_snapshots;  // of this recording: the sampler's thread comes and goes with forks
 
 enum class Reads { memory, limits, shared_pages };  // each with those before it
@@ -308,6 +316,8 @@ void run() {
         std::int64_t address_space_bytes = -1;
         const std::int64_t resident_bytes = process::resident_bytes(&address_space_bytes);
         recorder.tick(now, resident_bytes, resident.peak_bytes);
+        process::Shared own;
+        if (has_relatives() && !children.is_child() && g_relatives.read_if_due(recorder, now, &own)) g_shared.note(own, now);
         recorder.note_pressure(now, address_space_bytes, g_shared.at(now, resident_bytes));
         recorder.note_collections(hw_full_collections());
         g_snapshots.consider(recorder, resident_bytes, asked_bytes);
@@ -322,6 +332,7 @@ void run() {
 
 void prepare(bool is_child) noexcept {
     g_shared = SharedPages(is_child);
+    g_relatives = Relatives{};
     g_snapshots = is_child ? g_snapshots.for_child() : ResidencySnapshots{};
     g_requests.forget_waits();
     g_files.keep();

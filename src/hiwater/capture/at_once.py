@@ -85,10 +85,11 @@ class Machine:
         spans: dict[int, list[tuple[Capture, int, int]]] = {}
         for capture in self._processes:
             spans.setdefault(capture.process.pid, []).append((capture, *tracks.span(capture)))
-        shared = tracks.shared(self._processes, families.parents(self._processes))
+        seen = tracks.seen_from_outside(self._processes)
+        shared = tracks.shared(self._processes, families.parents(self._processes), seen)
         found = [tracks.of_short(one, one.resident_peak_bytes) for one in self._short]
-        for capture, (at, excess) in zip(self._processes, shared, strict=True):
-            track = tracks.resident(capture)
+        for capture, outside, (at, excess) in zip(self._processes, seen, shared, strict=True):
+            track = tracks.resident(capture, outside)
             found += [] if track is None else [tracks.less_shared(track, at, excess)]
             found += tracks.watched(capture, spans)
         return _highest(found)

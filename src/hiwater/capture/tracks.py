@@ -81,11 +81,43 @@ def allocated(capture: Capture) -> Track:
     return Track(start + times, most, end, (start + begins, bounds), least)
 
 
-def resident(capture: Capture) -> Track | None:
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """Readings of a process from outside, in time since its recording began."""
+
+    at_ns: Ints
+    resident_bytes: Ints
+    excess_bytes: Ints
+
+
+def seen_from_outside(captures: Sequence[Capture]) -> list[Seen]:
+    """For each process, the readings of it that others took."""
+    found = []
+    for capture in captures:
+        start, end = span(capture)
+        pid, boot = capture.process.pid, capture.header["boot_id"]
+        parts = [
+            other.relatives[pid] for other in captures if pid in other.relatives and other.header["boot_id"] == boot
+        ]
+        columns = [
+            np.concatenate([np.zeros(0, np.int64), *column])
+            for column in zip(*((one.at_unix_ns - start, one.resident_bytes, one.shared_excess_bytes) for one in parts), strict=True)
+        ] or [np.zeros(0, np.int64)] * 3
+        order = np.argsort(columns[0], kind="stable")
+        order = order[(columns[0][order] > 0) & (columns[0][order] < end - start)]
+        found.append(Seen(*(column[order] for column in columns)))
+    return found
+
+
+def resident(capture: Capture, seen: Seen) -> Track | None:
     """The resident memory of the process without hiwater's overhead; None where it was never read."""
     start, end = span(capture)
     timeline, header, figures = capture.timeline, capture.header, capture.resident
     at, held, live = timeline.at_ns, timeline.resident_bytes, timeline.allocated_bytes
+    if len(seen.at_ns):
+        at, first = np.unique(np.concatenate([at, seen.at_ns]), return_index=True)
+        held = np.concatenate([held, seen.resident_bytes])[first]
+        live = np.concatenate([live, allocated(capture).at(start + seen.at_ns)])[first]
     is_ended = bool(header["ended_ns"]) and not capture.is_timeline
     if is_ended and (not len(at) or at[-1] < end - start):
         at, held = np.append(at, end - start), np.append(held, figures.end_bytes)
@@ -146,28 +178,42 @@ def _between(readings: Readings, begins: Ints, bounds: Ints, end_ns: int) -> tup
     return times, np.where(waits, held[following], found), np.where(is_behind, np.abs(moved), 0)
 
 
-def shared(processes: Sequence[Capture], parents: Sequence[int | None]) -> list[tuple[Ints, Ints]]:
+def shared(
+    processes: Sequence[Capture], parents: Sequence[int | None], seen: Sequence[Seen]
+) -> list[tuple[Ints, Ints]]:
     """For each process, what other processes count of the pages that it shares with them: wall clock times, and bytes from each on.
 
-    A fork, and the end of a process, change what is shared at once, in all that share it. So a reading counts from the first of these after the
-    reading before it. A forked process that was never read shares what its parent shares, and no more than it had at first.
+    A fork, and the end of a process, change what is shared at once, in all that share it. A forked process that was never read shares what its
+    parent shares, and no more than it had at first.
     """
     spans = [span(capture) for capture in processes]
-    forks = [
-        start for capture, (start, _) in zip(processes, spans, strict=True) if capture.process.started_by == "fork"
-    ]
-    changes = np.array(sorted([*forks, *(end for _, end in spans)]), np.int64)
+    forks = [start for capture, (start, _) in zip(processes, spans, strict=True) if capture.process.started_by == "fork"]
+    changes = np.array(sorted([*forks, *(end + 1 for _, end in spans)]), np.int64)
     found = []
-    for capture, (start, _) in zip(processes, spans, strict=True):
-        at, excess = capture.shared_excess
-        first_change = np.searchsorted(changes, np.concatenate([[0], start + at[:-1]])[: len(at)], side="right")
-        found.append((np.minimum(start + at, np.append(changes, np.iinfo(np.int64).max)[first_change]), excess))
+    for capture, (start, _), outside in zip(processes, spans, seen, strict=True):
+        own_at, own_excess = capture.shared_excess
+        at, first = np.unique(np.concatenate([outside.at_ns, own_at]), return_index=True)
+        found.append(_from_changes(start + at, np.concatenate([outside.excess_bytes, own_excess])[first], changes))
     for number in sorted(range(len(processes)), key=spans.__getitem__):
         parent = parents[number]
         if processes[number].process.started_by == "fork" and parent is not None and not len(found[number][0]):
             at, excess = found[parent]
             found[number] = at, np.minimum(excess, processes[number].resident.start_bytes)
     return found
+
+
+def _from_changes(at: Ints, excess: Ints, changes: Ints) -> tuple[Ints, Ints]:
+    """Readings, each from the last change before it on. Since the first change after the reading before that, it was as much as the larger one."""
+    if not len(at):
+        return at, excess
+    before = np.concatenate([[0], at[:-1]])
+    first, last = np.searchsorted(changes, before, side="right"), np.searchsorted(changes, at, side="right") - 1
+    has_changed = first <= last
+    first_at = np.where(has_changed, changes[np.minimum(first, len(changes) - 1)], at)
+    last_at = np.where(has_changed, changes[np.maximum(last, 0)], at)
+    meanwhile = np.maximum(excess, np.concatenate([[0], excess[:-1]]))
+    times = np.stack([first_at, last_at], axis=1).ravel()
+    return times, np.stack([meanwhile, excess], axis=1).ravel()
 
 
 def less_shared(track: Track, at: Ints, excess: Ints) -> Track:
