@@ -88,9 +88,9 @@ class Machine:
         seen = tracks.seen_from_outside(self._processes)
         shared = tracks.shared(self._processes, families.parents(self._processes), seen)
         found = [tracks.of_short(one, one.resident_peak_bytes) for one in self._short]
-        for capture, outside, (at, excess) in zip(self._processes, seen, shared, strict=True):
+        for capture, outside, excess in zip(self._processes, seen, shared, strict=True):
             track = tracks.resident(capture, outside)
-            found += [] if track is None else [tracks.less_shared(track, at, excess)]
+            found += [] if track is None else [tracks.less_shared(track, excess)]
             found += tracks.watched(capture, spans)
         return _highest(found)
 

@@ -178,10 +178,17 @@ def _between(readings: Readings, begins: Ints, bounds: Ints, end_ns: int) -> tup
     return times, np.where(waits, held[following], found), np.where(is_behind, np.abs(moved), 0)
 
 
-def shared(
-    processes: Sequence[Capture], parents: Sequence[int | None], seen: Sequence[Seen]
-) -> list[tuple[Ints, Ints]]:
-    """For each process, what other processes count of the pages that it shares with them: wall clock times, and bytes from each on.
+@dataclass(frozen=True, slots=True)
+class Excess:
+    """What other processes count of the pages that a process shares with them: wall clock times, bytes from each on, and how far these may be off."""
+
+    at_ns: Ints
+    bytes: Ints
+    doubt_bytes: Ints
+
+
+def shared(processes: Sequence[Capture], parents: Sequence[int | None], seen: Sequence[Seen]) -> list[Excess]:
+    """For each process, its excess over time.
 
     A fork, and the end of a process, change what is shared at once, in all that share it. A forked process that was never read shares what its
     parent shares, and no more than it had at first.
@@ -196,37 +203,46 @@ def shared(
         found.append(_from_changes(start + at, np.concatenate([outside.excess_bytes, own_excess])[first], changes))
     for number in sorted(range(len(processes)), key=spans.__getitem__):
         parent = parents[number]
-        if processes[number].process.started_by == "fork" and parent is not None and not len(found[number][0]):
-            at, excess = found[parent]
-            found[number] = at, np.minimum(excess, processes[number].resident.start_bytes)
+        if processes[number].process.started_by == "fork" and parent is not None and not len(found[number].at_ns):
+            of_parent, most = found[parent], processes[number].resident.start_bytes
+            found[number] = replace(of_parent, bytes=np.minimum(of_parent.bytes, most))
     return found
 
 
-def _from_changes(at: Ints, excess: Ints, changes: Ints) -> tuple[Ints, Ints]:
-    """Readings, each from the last change before it on. Since the first change after the reading before that, it was as much as the larger one."""
+def _from_changes(at: Ints, excess: Ints, changes: Ints) -> Excess:
+    """Readings, each from the last change before it on. Since the first change after the reading before that, it was as much as the larger one.
+    Between two readings without a change it is one of the two: one process or another wrote to what they share."""
     if not len(at):
-        return at, excess
+        return Excess(at, excess, excess)
     before = np.concatenate([[0], at[:-1]])
     first, last = np.searchsorted(changes, before, side="right"), np.searchsorted(changes, at, side="right") - 1
     has_changed = first <= last
     first_at = np.where(has_changed, changes[np.minimum(first, len(changes) - 1)], at)
     last_at = np.where(has_changed, changes[np.maximum(last, 0)], at)
-    meanwhile = np.maximum(excess, np.concatenate([[0], excess[:-1]]))
-    times = np.stack([first_at, last_at], axis=1).ravel()
-    return times, np.stack([meanwhile, excess], axis=1).ravel()
+    earlier = np.concatenate([[0], excess[:-1]])
+    difference = np.abs(excess - earlier)
+    follows = np.concatenate([~has_changed[1:], [False]])
+    doubts = np.where(follows, np.concatenate([difference[1:], [0]]), 0)
+    # At a reading nothing is in doubt; just after it, what changes until the next one is.
+    times = np.stack([first_at, last_at, at, at + 1], axis=1).ravel()
+    values = np.stack([np.maximum(excess, earlier), excess, excess, excess], axis=1).ravel()
+    nothing = np.zeros(len(at), np.int64)
+    in_doubt = np.stack([np.where(has_changed, difference, 0), nothing, nothing, doubts], axis=1).ravel()
+    return Excess(times, values, in_doubt)
 
 
-def less_shared(track: Track, at: Ints, excess: Ints) -> Track:
+def less_shared(track: Track, excess: Excess) -> Track:
     """The track without what other processes count of the pages that it shares with them, from the first reading of that on."""
-    if not len(at):
+    if not len(excess.at_ns):
         return track
-    times = np.unique(np.concatenate([track.at_ns, at[(at >= track.at_ns[0]) & (at < track.end_ns)]]))
+    inside = excess.at_ns[(excess.at_ns >= track.at_ns[0]) & (excess.at_ns < track.end_ns)]
+    times = np.unique(np.concatenate([track.at_ns, inside]))
     last = np.searchsorted(track.at_ns, times, side="right") - 1
-    place = np.searchsorted(at, times, side="right")
-    less = np.where(place > 0, excess[np.maximum(0, place - 1)], 0)
-    unmeasured = None if track.unmeasured is None else track.unmeasured[last]
-    held = np.maximum(0, track.bytes[last] - less)
-    return replace(track, at_ns=times, bytes=held, unmeasured=unmeasured, shares=True)
+    place = np.searchsorted(excess.at_ns, times, side="right") - 1
+    is_known = place >= 0
+    less, doubt = (np.where(is_known, column[np.maximum(0, place)], 0) for column in (excess.bytes, excess.doubt_bytes))
+    unmeasured = doubt if track.unmeasured is None else doubt + track.unmeasured[last]
+    return replace(track, at_ns=times, bytes=np.maximum(0, track.bytes[last] - less), unmeasured=unmeasured, shares=True)
 
 
 Spans = Mapping[int, Sequence[tuple[Capture, int, int]]]
