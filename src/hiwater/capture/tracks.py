@@ -232,15 +232,16 @@ def _from_changes(at: Ints, excess: Ints, changes: Ints) -> Excess:
 
 
 def less_shared(track: Track, excess: Excess) -> Track:
-    """The track without what other processes count of the pages that it shares with them, from the first reading of that on."""
+    """The track without what other processes count of the pages that it shares with them. Before the first reading of that these are the least
+    that they ever were: those of libraries."""
     if not len(excess.at_ns):
         return track
     inside = excess.at_ns[(excess.at_ns >= track.at_ns[0]) & (excess.at_ns < track.end_ns)]
     times = np.unique(np.concatenate([track.at_ns, inside]))
     last = np.searchsorted(track.at_ns, times, side="right") - 1
     place = np.searchsorted(excess.at_ns, times, side="right") - 1
-    is_known = place >= 0
-    less, doubt = (np.where(is_known, column[np.maximum(0, place)], 0) for column in (excess.bytes, excess.doubt_bytes))
+    less = np.where(place >= 0, excess.bytes[np.maximum(0, place)], excess.bytes.min())
+    doubt = np.where(place >= 0, excess.doubt_bytes[np.maximum(0, place)], 0)
     unmeasured = doubt if track.unmeasured is None else doubt + track.unmeasured[last]
     return replace(track, at_ns=times, bytes=np.maximum(0, track.bytes[last] - less), unmeasured=unmeasured, shares=True)
 
