@@ -28,7 +28,7 @@ def check_allocated(instant: Instant, truth: Truth, base_bytes: int) -> None:
 
 
 def check_resident(machine: Machine, truth: Truth) -> None:
-    """Measured from outside, hiwater's tables are in it."""
+    """Measured from outside, hiwater's tables are in it. What a process allocated as it was killed, it did not measure."""
     instant = machine.resident
     assert instant is not None
     overhead = sum(
@@ -37,7 +37,8 @@ def check_resident(machine: Machine, truth: Truth) -> None:
         if 0 <= instant.at_unix_ns - capture.process.started_unix_ns <= capture.process.duration_ns
     )
     off = abs(instant.bytes + overhead - truth.pss_bytes)
-    assert off <= 2 * MIB + truth.pss_bytes // 50 + instant.error_bytes
+    unmeasured = truth.held_most_bytes - truth.held_least_bytes
+    assert off <= 2 * MIB + truth.pss_bytes // 50 + instant.error_bytes + unmeasured
 
 
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + TREES))

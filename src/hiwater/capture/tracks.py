@@ -215,7 +215,7 @@ def _from_changes(at: Ints, excess: Ints, changes: Ints) -> Excess:
     if not len(at):
         return Excess(at, excess, excess)
     before = np.concatenate([[0], at[:-1]])
-    first, last = np.searchsorted(changes, before, side="right"), np.searchsorted(changes, at, side="right") - 1
+    first, last = np.searchsorted(changes, before), np.searchsorted(changes, at) - 1
     has_changed = first <= last
     first_at = np.where(has_changed, changes[np.minimum(first, len(changes) - 1)], at)
     last_at = np.where(has_changed, changes[np.maximum(last, 0)], at)
