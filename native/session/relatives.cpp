@@ -40,7 +40,8 @@ bool Relatives::read_if_due(Recorder& recorder, std::uint64_t now, process::Shar
             if (!process::read_shared(&shared, processes_[i])) continue;
             if (i == 0) is_own_known = true, *own = shared;
             pages_ += shared.resident_bytes / static_cast<std::int64_t>(kPage);
-            recorder.note_relative({recorder.now_ns(), shared.resident_bytes, shared.excess_bytes, static_cast<std::uint32_t>(processes_[i]), 0});
+            recorder.note_relative(
+                {recorder.now_ns(), shared.resident_bytes, shared.excess_bytes, static_cast<std::uint32_t>(processes_[i]), 0});
         }
         last_ns_ = process::thread_ns() - began_ns;
         pause(kPause * last_ns_);

@@ -34,9 +34,9 @@ constexpr std::int64_t kWorthSampling = 16 << 20;
 
 FutexMutex g_control;  // of who makes and ends the thread: native code forks in several threads at once
 OwnThread g_thread;
-std::atomic<std::uint64_t> g_paused_at{0};  // 0: not paused
-std::atomic<bool> g_is_young_child{false};  // in this process the thread has not begun yet
-std::atomic<bool> g_rests{false};           // the thread sleeps longer than usual, and nothing has happened since
+std::atomic<std::uint64_t> g_paused_at{0};   // 0: not paused
+std::atomic<bool> g_is_young_child{false};   // in this process the thread has not begun yet
+std::atomic<bool> g_rests{false};            // the thread sleeps longer than usual, and nothing has happened since
 std::atomic<std::uint64_t> g_sampled_ns{0};  // of the last sample that was taken while it did not run
 
 // What the thread reads, and what resident memory is read from while it does not run.
@@ -244,7 +244,7 @@ private:
     std::uint64_t after_fork_ns_ = 0, next_ns_ = 0, calm_until_ns_ = 0;
 };
 
-SharedPages g_shared;            // as the next ones
+SharedPages g_shared;  // as the next ones
 Relatives g_relatives;
 ResidencySnapshots g_snapshots;  // of this recording: the sampler's thread comes and goes with forks
 

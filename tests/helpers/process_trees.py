@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from children import child_environment, hiwater_command
+from children import hiwater_command
+from recording import child_environment
 from tree_program import sum_of_pss
 
 MIB = 1 << 20

@@ -6,18 +6,19 @@ import os
 import subprocess
 import sys
 import time
+from typing import Any
 
 MIB = 1 << 20
 
 
 class Log:
-    def __init__(self, path):
+    def __init__(self, path: str) -> None:
         self.path, self.fd = path, os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 
-    def note(self, what, pid, number):
+    def note(self, what: bytes, pid: int, number: int) -> None:
         os.write(self.fd, b"%d %d %s %d\n" % (time.time_ns(), pid, what, number))
 
-    def measure(self):
+    def measure(self) -> None:
         """Note the sum of PSS over the tree, whose root is the first process that wrote to the log."""
         with open(self.path) as file:
             root = int(file.readline().split()[1])
@@ -25,11 +26,12 @@ class Log:
 
 
 class Node:
-    def __init__(self, log, held):
-        self.log, self.held, self.children = log, held, []
+    def __init__(self, log: Log, held: list[Any]) -> None:
+        self.log, self.held = log, held
+        self.children: list[int] = []
         self.inherited = len(held)
 
-    def run(self, spec):
+    def run(self, spec: dict[str, Any]) -> None:
         log, me = self.log, os.getpid()
         log.note(b"begin", me, 0)
         for what, value in spec["steps"]:
@@ -75,11 +77,11 @@ class Node:
         log.measure()
         self.join()
 
-    def size(self):
+    def size(self) -> int:
         last = self.held[-1]
         return len(last) if isinstance(last, bytearray) else len(last) * 1024
 
-    def begin(self, how, spec):
+    def begin(self, how: str, spec: dict[str, Any]) -> None:
         if how == "spawn":
             child = subprocess.Popen([sys.executable, __file__, self.log.path, json.dumps(spec)]).pid
         else:
@@ -92,7 +94,7 @@ class Node:
                     os._exit(0)
         self.children.append(child)
 
-    def join(self):
+    def join(self) -> None:
         while self.children:
             child = self.children.pop(0)
             os.waitpid(child, 0)

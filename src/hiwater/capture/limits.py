@@ -55,7 +55,9 @@ def read_shared_excess(tables: Tables) -> tuple[Ints, Ints]:
     if rows is None or "shared_excess_bytes" not in (rows.dtype.names or ()):
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
     # A record repeats the last reading until the next one.
-    is_new = rows[["shared_excess_bytes", "private_bytes"]] != np.roll(rows[["shared_excess_bytes", "private_bytes"]], 1)
+    is_new = rows[["shared_excess_bytes", "private_bytes"]] != np.roll(
+        rows[["shared_excess_bytes", "private_bytes"]], 1
+    )
     is_new[:1] = True
     rows = rows[is_new & (rows["shared_excess_bytes"] >= 0)]
     return rows["at_ns"].astype(np.int64), rows["shared_excess_bytes"].astype(np.int64)

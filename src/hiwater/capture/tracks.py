@@ -101,7 +101,9 @@ def seen_from_outside(captures: Sequence[Capture]) -> list[Seen]:
         ]
         columns = [
             np.concatenate([np.zeros(0, np.int64), *column])
-            for column in zip(*((one.at_unix_ns - start, one.resident_bytes, one.shared_excess_bytes) for one in parts), strict=True)
+            for column in zip(
+                *((one.at_unix_ns - start, one.resident_bytes, one.shared_excess_bytes) for one in parts), strict=True
+            )
         ] or [np.zeros(0, np.int64)] * 3
         order = np.argsort(columns[0], kind="stable")
         order = order[(columns[0][order] > 0) & (columns[0][order] < end - start)]
@@ -194,7 +196,9 @@ def shared(processes: Sequence[Capture], parents: Sequence[int | None], seen: Se
     parent shares, and no more than it had at first.
     """
     spans = [span(capture) for capture in processes]
-    forks = [start for capture, (start, _) in zip(processes, spans, strict=True) if capture.process.started_by == "fork"]
+    forks = [
+        start for capture, (start, _) in zip(processes, spans, strict=True) if capture.process.started_by == "fork"
+    ]
     changes = np.array(sorted([*forks, *(end + 1 for _, end in spans)]), np.int64)
     found = []
     for capture, (start, _), outside in zip(processes, spans, seen, strict=True):
@@ -243,7 +247,9 @@ def less_shared(track: Track, excess: Excess) -> Track:
     less = np.where(place >= 0, excess.bytes[np.maximum(0, place)], excess.bytes.min())
     doubt = np.where(place >= 0, excess.doubt_bytes[np.maximum(0, place)], 0)
     unmeasured = doubt if track.unmeasured is None else doubt + track.unmeasured[last]
-    return replace(track, at_ns=times, bytes=np.maximum(0, track.bytes[last] - less), unmeasured=unmeasured, shares=True)
+    return replace(
+        track, at_ns=times, bytes=np.maximum(0, track.bytes[last] - less), unmeasured=unmeasured, shares=True
+    )
 
 
 Spans = Mapping[int, Sequence[tuple[Capture, int, int]]]
