@@ -81,9 +81,10 @@ def _said(log: Path, pss: int) -> Truth:
         _, pid, when, number = line.split()
         if when == "pss":
             pss = max(pss, int(number))
-        elif when in ("begin", "end"):
+        elif when in ("begin", "end", "leave"):
             least.pop(pid, None)
-            most.pop(pid, None)
+            if when != "leave":
+                most.pop(pid, None)
         elif (when == "before") == (int(number) > 0):
             most[pid] = most.get(pid, 0) + int(number)
         else:

@@ -72,7 +72,7 @@ class Node:
             elif what == "join":
                 self.join()
             elif what == "exec":
-                log.note(b"end", me, 0)
+                log.note(b"leave", me, 0)  # what it holds goes with the execution
                 os.execv(sys.executable, [sys.executable, __file__, log.path, json.dumps(value)])
         log.measure()
         self.join()

@@ -87,10 +87,12 @@ class Machine:
             spans.setdefault(capture.process.pid, []).append((capture, *tracks.span(capture)))
         seen = tracks.seen_from_outside(self._processes)
         shared = tracks.shared(self._processes, families.parents(self._processes), seen)
+        # The least that anyone ever shared: libraries, which a process shares before it forks, too.
+        least = min((int(excess.bytes.min()) for excess in shared if len(excess.bytes)), default=0)
         found = [tracks.of_short(one, one.resident_peak_bytes) for one in self._short]
         for capture, outside, excess in zip(self._processes, seen, shared, strict=True):
             track = tracks.resident(capture, outside)
-            found += [] if track is None else [tracks.less_shared(track, excess)]
+            found += [] if track is None else [tracks.less_shared(track, excess, least)]
             found += tracks.watched(capture, spans)
         return _highest(found)
 
@@ -131,6 +133,7 @@ def _highest(found: Sequence[Track]) -> Instant | None:
     nearly = nearly[np.argsort(-total[nearly], kind="stable")[:_MOST_CANDIDATES]]
     candidates = [_instant(found, int(at[place]), int(total[place])) for place in nearly]
     best = min(candidates, key=lambda one: one.error_bytes + most - one.bytes)
+    best = replace(best, error_bytes=best.error_bytes + most - best.bytes)
     bounds = [(*track.bounds, track.end_ns) for track in found if track.bounds is not None]
     if len(bounds) < len(found):
         return best
@@ -158,7 +161,7 @@ def _instant(found: Sequence[Track], at_ns: int, total: int) -> Instant:
         if following > place and int(track.at_ns[place]) != at_ns:
             error += abs(int(track.bytes[following]) - int(track.bytes[place]))
             spacing = max(spacing, int(track.at_ns[following] - track.at_ns[place]))
-        if track.least is not None and int(track.at_ns[place]) == at_ns:
+        if track.least is not None:
             risen = int(track.bytes[place] - track.least[place])
             rise += risen
             until = max(until, int(track.at_ns[following]) if risen else 0)

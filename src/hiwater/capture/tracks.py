@@ -203,6 +203,11 @@ def shared(processes: Sequence[Capture], parents: Sequence[int | None], seen: Se
     found = []
     for capture, (start, _), outside in zip(processes, spans, seen, strict=True):
         own_at, own_excess = capture.shared_excess
+        if capture.process.pid in capture.relatives and len(
+            outside.at_ns
+        ):  # its later ones are among these, with their exact times
+            is_before = own_at < outside.at_ns[0]
+            own_at, own_excess = own_at[is_before], own_excess[is_before]
         at, first = np.unique(np.concatenate([outside.at_ns, own_at]), return_index=True)
         found.append(_from_changes(start + at, np.concatenate([outside.excess_bytes, own_excess])[first], changes))
     for number in sorted(range(len(processes)), key=spans.__getitem__):
@@ -235,16 +240,15 @@ def _from_changes(at: Ints, excess: Ints, changes: Ints) -> Excess:
     return Excess(times, values, in_doubt)
 
 
-def less_shared(track: Track, excess: Excess) -> Track:
-    """The track without what other processes count of the pages that it shares with them. Before the first reading of that these are the least
-    that they ever were: those of libraries."""
+def less_shared(track: Track, excess: Excess, least: int) -> Track:
+    """The track without what other processes count of the pages that it shares with them: before the first reading of that, `least`."""
     if not len(excess.at_ns):
         return track
     inside = excess.at_ns[(excess.at_ns >= track.at_ns[0]) & (excess.at_ns < track.end_ns)]
     times = np.unique(np.concatenate([track.at_ns, inside]))
     last = np.searchsorted(track.at_ns, times, side="right") - 1
     place = np.searchsorted(excess.at_ns, times, side="right") - 1
-    less = np.where(place >= 0, excess.bytes[np.maximum(0, place)], excess.bytes.min())
+    less = np.where(place >= 0, excess.bytes[np.maximum(0, place)], least)
     doubt = np.where(place >= 0, excess.doubt_bytes[np.maximum(0, place)], 0)
     unmeasured = doubt if track.unmeasured is None else doubt + track.unmeasured[last]
     return replace(
