@@ -47,7 +47,7 @@ def recorded(choice: random.Random, pid: int, start_ms: int, steps: list[int]) -
             last_tick = at_ms
             one.close_slice()
         held = target
-    one.now_ns = len(steps) * MILLISECOND
+    one.now_ns = len(steps) * MILLISECOND - MILLISECOND // 4
     one.end()
     return one
 

@@ -167,8 +167,8 @@ def _instant(found: Sequence[Track], at_ns: int, total: int) -> Instant:
             until = max(until, int(track.at_ns[following]) if risen else 0)
     fallen = 0
     for track, place in places if rise else ():
-        last = int(np.searchsorted(track.at_ns, until, side="right"))
-        lowest = int(track.bytes[place:last].min(initial=int(track.bytes[place])))
+        behind = int(np.searchsorted(track.at_ns, until, side="right")) + 1
+        lowest = int(track.bytes[place:behind].min())
         fallen += int(track.bytes[place]) - (0 if until >= track.end_ns else lowest)
     return Instant(total, error + min(rise, fallen), None, at_ns, spacing, running, shared_once)
 

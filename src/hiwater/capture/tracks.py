@@ -71,12 +71,12 @@ def allocated(capture: Capture) -> Track:
     at, held = np.append(timeline.at_ns, end - start), np.append(timeline.allocated_bytes, live)
     if len(at) > 1 and at[-1] <= at[-2]:
         at, held = at[:-1], held[:-1]
-    at, held, _ = _between(Readings(at, held, held, is_complete=True), begins, bounds, end - start)
+    at, held, before = _between(Readings(at, held, held, is_complete=True), begins, bounds, end - start)
     peaks_at = np.array([min(piece.peak_ns, end - start) for piece in slices], np.int64)
     times = np.unique(np.concatenate([at, peaks_at]))
-    least = held[np.maximum(0, np.searchsorted(at, times, side="right") - 1)]
-    least = np.minimum(least, bounds[np.maximum(0, np.searchsorted(begins, times, side="right") - 1)])
-    most = least.copy()
+    place = np.maximum(0, np.searchsorted(at, times, side="right") - 1)
+    bound = bounds[np.maximum(0, np.searchsorted(begins, times, side="right") - 1)]
+    most, least = np.minimum(held[place], bound), np.minimum(np.minimum(held, before)[place], bound)
     np.maximum.at(most, np.searchsorted(times, peaks_at), bounds)
     return Track(start + times, most, end, (start + begins, bounds), least)
 
@@ -136,7 +136,9 @@ def resident(capture: Capture, seen: Seen) -> Track | None:
         # It may have been killed. What it had allocated at last counts as touched.
         begins = np.append(begins, max(int(begins[-1]), int(at[-1]) + QUIET_IN_CHILD_NS))
         bounds = np.append(bounds, max(0, int(header["live_bytes"])))
-    at, held, unmeasured = _between(Readings(at, held, live, is_complete=is_ended), begins, bounds, end - start)
+    readings = Readings(at, held, live, is_complete=is_ended)
+    at, held, before = _between(readings, begins, bounds, end - start)
+    unmeasured = np.where((at > readings.at_ns[-1]) & (not is_ended), np.abs(held - before), 0)
     held = np.maximum(0, held - capture.overhead_at(at))
     most = None if bound is None else (np.array([start], np.int64), np.array([bound + int(unmeasured.max())], np.int64))
     return Track(start + at, held, end, most, unmeasured=unmeasured)
@@ -157,7 +159,7 @@ def of_short(process: ShortProcess, bound: int) -> Track:
 
 
 def _between(readings: Readings, begins: Ints, bounds: Ints, end_ns: int) -> tuple[Ints, Ints, Ints]:
-    """The readings and what is known between them and behind the last: times, bytes, and what of these was not measured.
+    """The readings and what is known between them and behind the last: times, bytes, and the bytes at the reading before.
 
     A slice that began after a reading tells by its highest moment by how much the process has risen or fallen since, as far as the next
     reading confirms it. Where the next reading comes late, the process was waiting, and held from its first moments on what it held then.
@@ -177,7 +179,7 @@ def _between(readings: Readings, begins: Ints, bounds: Ints, end_ns: int) -> tup
     is_behind = (last == len(at) - 1) & (not readings.is_complete)
     found = np.where(is_behind, np.maximum(0, held[last] + moved), np.clip(held[last] + moved, lowest, highest))
     waits = is_quiet[last] & (times >= at[last] + QUIET_IN_CHILD_NS)
-    return times, np.where(waits, held[following], found), np.where(is_behind, np.abs(moved), 0)
+    return times, np.where(waits, held[following], found), np.where(has_changed & ~waits, held[last], found)
 
 
 @dataclass(frozen=True, slots=True)
