@@ -32,7 +32,8 @@ def test_workers_that_peak_in_turn_are_not_added_up(tmp_path: Path, all_wait: bo
     assert (
         allocated.at_most_bytes <= truth.held_most_bytes + 5 * MIB
     )  # 75 to 90 MiB, as the machine lets them take turns
-    assert abs(resident.bytes - truth.pss_bytes) <= 8 * MIB + resident.error_bytes
+    unmeasured = truth.held_most_bytes - truth.held_least_bytes
+    assert abs(resident.bytes - truth.pss_bytes) <= 8 * MIB + resident.error_bytes + unmeasured
     assert main(["check", str(path), "--peak", f"{truth.held_most_bytes + 5 * MIB}"]) == 0
     assert main(["check", str(path), "--peak", f"{truth.held_least_bytes - 1}"]) == 1
 
