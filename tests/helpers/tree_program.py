@@ -1,6 +1,7 @@
 """A tree of processes that hold memory, wait, and end in many ways, as its argument says. Each change of what a process holds is logged with
 the time before it and after it: FILE SPEC, as JSON."""
 
+import contextlib
 import json
 import os
 import subprocess
@@ -69,6 +70,8 @@ class Node:
                 os.kill(child, value)
                 os.waitpid(child, 0)
                 log.note(b"end", child, 0)
+            elif what in ("wait", "tell"):  # one process waits until another tells it
+                self.meet(value, os.O_RDONLY if what == "wait" else os.O_WRONLY)
             elif what == "join":
                 self.join()
             elif what == "exec":
@@ -76,6 +79,12 @@ class Node:
                 os.execv(sys.executable, [sys.executable, __file__, log.path, json.dumps(value)])
         log.measure()
         self.join()
+
+    def meet(self, number: int, how: int) -> None:
+        path = f"{self.log.path}.{number}"
+        with contextlib.suppress(FileExistsError):
+            os.mkfifo(path)
+        os.close(os.open(path, how))
 
     def size(self) -> int:
         last = self.held[-1]

@@ -13,12 +13,13 @@ from process_trees import MIB, Spec, record
 
 
 def turns(sizes: tuple[int, ...], *, all_wait: bool) -> Spec:
-    """Forked processes that hold so many MiB one after the other, each once the one before has let go."""
+    """Forked processes that hold so many MiB one after the other, each once the one before has let go; then they stay until all are done, or end."""
     steps: list[list[object]] = []
-    for place, size in enumerate(sizes):
-        work = [["sleep", 150 + 300 * place], ["hold", size], ["sleep", 100], ["let_go", 0]]
-        steps.append(["fork", {"steps": [*work, ["sleep", 300 * (len(sizes) - place)] if all_wait else ["join", 0]]}])
-    return {"steps": [["hold", 15], *steps, ["join", 0]]}
+    for turn, size in enumerate(sizes):
+        work = [["wait", turn], ["hold", size], ["let_go", 0], ["tell", turn + 1]]
+        steps.append(["fork", {"steps": [*work, *([["wait", 100 + turn]] if all_wait else [])]}])
+    ends = [["tell", 100 + turn] for turn in range(len(sizes))] if all_wait else []
+    return {"steps": [["hold", 15], *steps, ["sleep", 200], ["tell", 0], ["wait", len(sizes)], *ends, ["join", 0]]}
 
 
 @pytest.mark.parametrize("all_wait", [True, False], ids=["stay", "end"])
@@ -28,14 +29,10 @@ def test_workers_that_peak_in_turn_are_not_added_up(tmp_path: Path, all_wait: bo
     (machine,) = hiwater.open_run(path).machines
     allocated, resident = machine.allocated, machine.resident
     assert allocated is not None and allocated.at_most_bytes is not None and resident is not None
-    assert truth.held_least_bytes <= allocated.bytes + allocated.error_bytes <= allocated.at_most_bytes + MIB
-    assert (
-        allocated.at_most_bytes <= truth.held_most_bytes + 5 * MIB
-    )  # 75 to 90 MiB, as the machine lets them take turns
-    unmeasured = truth.held_most_bytes - truth.held_least_bytes
-    assert abs(resident.bytes - truth.pss_bytes) <= 8 * MIB + resident.error_bytes + unmeasured
-    assert main(["check", str(path), "--peak", f"{truth.held_most_bytes + 5 * MIB}"]) == 0
-    assert main(["check", str(path), "--peak", f"{truth.held_least_bytes - 1}"]) == 1
+    assert 85 * MIB == truth.held_least_bytes <= allocated.bytes <= allocated.at_most_bytes <= 90 * MIB
+    assert abs(resident.bytes - truth.pss_bytes) <= 8 * MIB + resident.error_bytes
+    assert main(["check", str(path), "--peak", "90MiB"]) == 0
+    assert main(["check", str(path), "--peak", "84MiB"]) == 1
 
 
 def test_workers_that_hold_and_sleep_are_in_the_resident_sum(tmp_path: Path) -> None:
