@@ -235,7 +235,8 @@ def _from_changes(at: Ints, excess: Ints, changes: Ints) -> Excess:
     follows = np.concatenate([~has_changed[1:], [False]])
     doubts = np.where(follows, np.concatenate([difference[1:], [0]]), 0)
     # At a reading nothing is in doubt; just after it, what changes until the next one is.
-    times = np.stack([first_at, last_at, at, at + 1], axis=1).ravel()
+    behind = np.minimum(at + 1, np.append(first_at[1:], np.iinfo(np.int64).max))
+    times = np.stack([first_at, last_at, at, behind], axis=1).ravel()
     values = np.stack([np.maximum(excess, earlier), excess, excess, excess], axis=1).ravel()
     nothing = np.zeros(len(at), np.int64)
     in_doubt = np.stack([np.where(has_changed, difference, 0), nothing, nothing, doubts], axis=1).ravel()
