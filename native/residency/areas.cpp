@@ -69,7 +69,8 @@ std::uintptr_t address_in_stack(const char* thread) noexcept {
 
 void addresses_in_stacks(PageVector<std::uintptr_t>* out) {
     const auto visit = [](const char* thread, void* context) {
-        if (const std::uintptr_t address = address_in_stack(thread)) static_cast<PageVector<std::uintptr_t>*>(context)->push_back(address);
+        if (const std::uintptr_t address = address_in_stack(thread))
+            static_cast<PageVector<std::uintptr_t>*>(context)->push_back(address);
     };
     process::each_number_in(own_files::threads, visit, out);
     std::sort(out->begin(), out->end());
