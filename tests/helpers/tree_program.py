@@ -99,7 +99,7 @@ class Node:
                 try:
                     Node(self.log, self.held).run(spec)
                 finally:
-                    self.log.note(b"end", os.getpid(), 0)
+                    self.log.note(b"leave", os.getpid(), 0)
                     os._exit(0)
         self.children.append(child)
 
@@ -147,4 +147,4 @@ def _pss(rollup: str) -> int:
 
 if __name__ == "__main__":
     Node(Log(sys.argv[1]), []).run(json.loads(sys.argv[2]))
-    Log(sys.argv[1]).note(b"end", os.getpid(), 0)
+    Log(sys.argv[1]).note(b"leave", os.getpid(), 0)
