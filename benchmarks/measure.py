@@ -1,4 +1,5 @@
-"""Runs one command: `python -I -S measure.py LOG COMMAND…` prints its status, wall nanoseconds and peak RSS in bytes.
+"""Runs one command: `python -I -S measure.py LOG COMMAND…` prints its status, wall nanoseconds, peak RSS in bytes,
+microseconds of user and of system time, and minor page faults.
 
 A process of its own, and a bare one, because the kernel hands a parent's peak RSS on to the child that it starts: only
 a parent smaller than any Python program leaves the child's figure alone. So nothing is imported here that the
@@ -17,7 +18,9 @@ def main(log_path: str, *command: str) -> None:
     start = time.perf_counter_ns()
     child = os.posix_spawnp(command[0], command, os.environ, file_actions=places)
     _, status, usage = os.wait4(child, 0)
-    print(os.waitstatus_to_exitcode(status), time.perf_counter_ns() - start, usage.ru_maxrss * 1024)
+    wall_ns = time.perf_counter_ns() - start
+    times = [round(1e6 * seconds) for seconds in (usage.ru_utime, usage.ru_stime)]
+    print(os.waitstatus_to_exitcode(status), wall_ns, usage.ru_maxrss * 1024, *times, usage.ru_minflt)
 
 
 main(*sys.argv[1:])

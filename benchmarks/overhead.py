@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from run import STANDARD, Comparison, compare, geometric_mean, program_command
+from run import FIGURES, STANDARD, Comparison, compare, geometric_mean, program_command
 from tools import TOOLS, missing
 
 MIB = 1 << 20
@@ -62,9 +62,12 @@ def standard_programs(mode: Mode, rounds: int, names: Sequence[str]) -> Iterator
     medians = []
     for name in names:
         comparison = pairs(mode, program_command(name), rounds)
-        medians.append(statistics.median(comparison.wall_ratios()))
+        medians.append(statistics.median(comparison.ratios(FIGURES["wall"].of)))
         yield Finding(f"{name}: wall time", medians[-1], mode.single, "x")
         yield Finding(f"{name}: peak RSS", *rss_and_bound(mode, comparison), "MiB")
+        yield Finding(
+            f"{name}: processor time", statistics.median(comparison.ratios(FIGURES["cpu"].of)), mode.single, "x"
+        )
     yield Finding("geometric mean of wall time", geometric_mean(medians), mode.mean, "x")
 
 
@@ -75,7 +78,7 @@ def rss_and_bound(mode: Mode, comparison: Comparison) -> tuple[float, float]:
 
 
 def deep_stacks(mode: Mode, rounds: int) -> Iterator[Finding]:
-    ratios = pairs(mode, program_command("deep_stack"), rounds).wall_ratios()
+    ratios = pairs(mode, program_command("deep_stack"), rounds).ratios(FIGURES["wall"].of)
     yield Finding("deep_stack: wall time", statistics.median(ratios), mode.deep, "x")
     deep, deeper = (pairs(mode, program_command(f"deep_stack:{depth}"), rounds) for depth in (128, 800))
     ratios = [b.wall_seconds / a.wall_seconds for a, b in zip(deep.under, deeper.under, strict=True)]

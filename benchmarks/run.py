@@ -1,11 +1,12 @@
-"""Runs every program plain and under each tool, in turn, and prints how much slower and larger each tool makes it.
+"""Runs every program plain and under each tool, in turn, and prints how much slower and larger each tool makes it,
+and what it adds to user time, system time and page faults.
 
     python benchmarks/run.py [--rounds 5] [--programs calls imports] [--tools hiwater memray] [--json FILE]
 
 A round runs a program once under everything, so that a slow minute of the machine hits all alike; quoted is the median
 over the rounds of the ratio to the plain run of the same round, and behind it half the distance between lowest and
 highest. The means are geometric.
-Wall time and peak RSS are taken by `measure.py`. Run it with the interpreter that has the tools installed.
+All is measured by `measure.py`. Run it with the interpreter that has the tools installed.
 """
 
 import argparse
@@ -15,7 +16,8 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from tools import TOOLS, Tool, missing
@@ -33,6 +35,13 @@ STANDARD = (
 class Measured:
     wall_seconds: float
     peak_rss_bytes: int
+    user_seconds: float
+    system_seconds: float
+    page_faults: int  # minor ones
+
+    @property
+    def cpu_seconds(self) -> float:
+        return self.user_seconds + self.system_seconds
 
 
 @dataclass
@@ -43,11 +52,34 @@ class Comparison:
     under: list[Measured] = field(default_factory=list)
     failure: str = ""
 
-    def wall_ratios(self) -> list[float]:
-        return [u.wall_seconds / p.wall_seconds for u, p in zip(self.under, self.plain, strict=True)]
+    def ratios(self, of: Callable[[Measured], float]) -> list[float]:
+        """Of the runs under the tool to the plain ones."""
+        return [of(under) / of(plain) for under, plain in zip(self.under, self.plain, strict=True)]
 
-    def rss_ratios(self) -> list[float]:
-        return [u.peak_rss_bytes / p.peak_rss_bytes for u, p in zip(self.under, self.plain, strict=True)]
+    def added(self, of: Callable[[Measured], float]) -> list[float]:
+        return [of(under) - of(plain) for under, plain in zip(self.under, self.plain, strict=True)]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """What is compared: where a run has it, and how a plain one is shown."""
+
+    title: str
+    of: Callable[[Measured], float]
+    show: Callable[[float], str]
+
+
+FIGURES = {
+    "wall": Figure("wall time", lambda run: run.wall_seconds, lambda seconds: f"{seconds:.2f} s"),
+    "cpu": Figure("processor time", lambda run: run.cpu_seconds, lambda seconds: f"{seconds:.2f} s"),
+    "rss": Figure("peak RSS", lambda run: run.peak_rss_bytes, lambda count: f"{count / 2**20:.0f} MiB"),
+}
+# Of these a plain run may have almost none: quoted is what a tool adds.
+ADDED = {
+    "user": Figure("user time", lambda run: 1e3 * run.user_seconds, lambda ms: f"{ms:.0f} ms"),
+    "system": Figure("system time", lambda run: 1e3 * run.system_seconds, lambda ms: f"{ms:.0f} ms"),
+    "faults": Figure("minor page faults", lambda run: run.page_faults, lambda count: f"{count:.0f}"),
+}
 
 
 def measure(command: list[str], folder: Path) -> Measured:
@@ -55,11 +87,11 @@ def measure(command: list[str], folder: Path) -> Measured:
     log = folder / "stderr.txt"
     helper = [sys.executable, "-I", "-S", str(MEASURE), str(log), *command]
     answer = subprocess.run(helper, stdout=subprocess.PIPE, text=True, check=True).stdout
-    status, wall_ns, peak_rss_bytes = map(int, answer.split())
+    status, wall_ns, peak_rss_bytes, user_us, system_us, faults = map(int, answer.split())
     if status:
         last = log.read_text(errors="replace").strip().splitlines()[-1:]
         raise ChildProcessError(f"ended with {status}: {' '.join(last)}")
-    return Measured(wall_ns / 1e9, peak_rss_bytes)
+    return Measured(wall_ns / 1e9, peak_rss_bytes, user_us / 1e6, system_us / 1e6, faults)
 
 
 def compare(program: list[str], tools: list[Tool], rounds: int) -> dict[str, Comparison]:
@@ -102,16 +134,21 @@ def geometric_mean(ratios: list[float]) -> float:
     return math.exp(statistics.fmean(map(math.log, ratios)))
 
 
-def print_table(title: str, results: dict[str, dict[str, Comparison]], tools: list[Tool], which: str) -> None:
-    print(f"\n{title}")
+def print_head(title: str, tools: list[Tool]) -> int:
+    """Returns how wide each tool's column is."""
     width = max(13, *(len(tool.name) + 2 for tool in tools))
-    print(f"{'program':<16}{'plain':>11}" + "".join(f"{tool.name:>{width}}" for tool in tools))
+    print(f"\n{title}\n{'program':<16}{'plain':>11}" + "".join(f"{tool.name:>{width}}" for tool in tools))
+    return width
+
+
+def print_table(figure: Figure, results: dict[str, dict[str, Comparison]], tools: list[Tool]) -> None:
+    width = print_head(f"{figure.title}, as a multiple of the plain run", tools)
     means: dict[str, dict[str, float]] = {tool.name: {} for tool in tools}
     for program, by_tool in results.items():
-        row = f"{program:<16}{plain_figure(by_tool, which):>11}"
+        row = f"{program:<16}{plain_figure(by_tool, figure):>11}"
         for tool in tools:
             comparison = by_tool[tool.name]
-            ratios: list[float] = getattr(comparison, f"{which}_ratios")()
+            ratios = comparison.ratios(figure.of)
             row += f"{'failed' if comparison.failure else median(ratios):>{width}}"
             if ratios and not comparison.failure:
                 means[tool.name][program] = statistics.median(ratios)
@@ -121,13 +158,18 @@ def print_table(title: str, results: dict[str, dict[str, Comparison]], tools: li
         print(f"{label:<27}" + "".join(f"{mean_figure(ratios):>{width}}" for ratios in figures))
 
 
-def plain_figure(by_tool: dict[str, Comparison], which: str) -> str:
+def print_added(results: dict[str, dict[str, Comparison]], tools: list[Tool]) -> None:
+    for figure in ADDED.values():
+        width = print_head(f"{figure.title}, what is added to the plain run", tools)
+        for program, by_tool in results.items():
+            added = [by_tool[tool.name].added(figure.of) for tool in tools]
+            cells = [figure.show(statistics.median(values)) if values else "failed" for values in added]
+            print(f"{program:<16}{plain_figure(by_tool, figure):>11}" + "".join(f"{cell:>{width}}" for cell in cells))
+
+
+def plain_figure(by_tool: dict[str, Comparison], figure: Figure) -> str:
     runs = [run for comparison in by_tool.values() for run in comparison.plain]
-    if not runs:
-        return "-"
-    if which == "wall":
-        return f"{statistics.median(run.wall_seconds for run in runs):.2f} s"
-    return f"{statistics.median(run.peak_rss_bytes for run in runs) / 2**20:.0f} MiB"
+    return figure.show(statistics.median(map(figure.of, runs))) if runs else "-"
 
 
 def mean_figure(ratios: list[float]) -> str:
@@ -141,14 +183,13 @@ def as_json(results: dict[str, dict[str, Comparison]], rounds: int) -> dict[str,
         programs[program] = {
             name: {
                 "failure": comparison.failure,
-                "wall_ratios": comparison.wall_ratios(),
-                "rss_ratios": comparison.rss_ratios(),
-                "plain": [[run.wall_seconds, run.peak_rss_bytes] for run in comparison.plain],
-                "under": [[run.wall_seconds, run.peak_rss_bytes] for run in comparison.under],
+                "ratios": {which: comparison.ratios(figure.of) for which, figure in FIGURES.items()},
+                "plain": [asdict(run) for run in comparison.plain],
+                "under": [asdict(run) for run in comparison.under],
             }
             for name, comparison in by_tool.items()
         }
-    return {"schema": "hiwater.benchmark/1", "python": sys.version.split()[0], "rounds": rounds, "programs": programs}
+    return {"schema": "hiwater.benchmark/2", "python": sys.version.split()[0], "rounds": rounds, "programs": programs}
 
 
 def arguments() -> argparse.Namespace:
@@ -195,8 +236,9 @@ def main() -> int:
             print(f"{name}: left out, the plain program {error}", file=sys.stderr)
     if not results:
         return 1
-    print_table("wall time, as a multiple of the plain run", results, tools, "wall")
-    print_table("peak RSS, as a multiple of the plain run", results, tools, "rss")
+    for figure in FIGURES.values():
+        print_table(figure, results, tools)
+    print_added(results, tools)
     failures = [(p, n, c.failure) for p, by_tool in results.items() for n, c in by_tool.items() if c.failure]
     for program_name, tool_name, failure in failures:
         print(f"{tool_name} on {program_name} {failure}", file=sys.stderr)

@@ -21,6 +21,7 @@
 #include "lines/line_door.h"
 #include "base/process.h"
 #include "capture/placement.h"
+#include "session/last_lines.h"
 #include "session/children.h"
 #include "session/fatal_signals.h"
 #include "session/recorder.h"
@@ -397,6 +398,11 @@ NB_MODULE(_core, m) {
     m.def("leave_own_work", [] { Recorder::instance().leave_own_work(); });
     m.def("stop", &stop, "exit_code"_a = nb::none());
     m.def("is_complete", [] { return Recorder::instance().is_complete(); });
+    m.def("set_last_lines", [](const std::vector<std::string>& command) { hiwater::last_lines.begin(command); }, "command"_a);
+    m.def("write_last_lines", [] {
+        const nb::gil_scoped_release released;
+        return hiwater::last_lines.write();
+    });
     m.def("is_recording", [] { return hiwater::recording() && !Recorder::instance().counts_only(); });
     m.def("is_kept_in_memory", [] { return Recorder::instance().is_kept_in_memory(); });
     m.def("snapshot", &snapshot, "path"_a);

@@ -2,12 +2,11 @@
 // of pages that were given back.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <iterator>
 
 #include "base/errno_kept.h"
-#include "base/own_file.h"
+#include "base/pagemap.h"
 #include "base/pages.h"
 #include "base/uncopied.h"
 
@@ -15,27 +14,23 @@ namespace hiwater {
 
 class MappedPages : Uncopied {
 public:
-    MappedPages() noexcept : file_(own_files::pages) {}
-
     // Of whole pages from `at` on. Where /proc cannot be read, what mincore() tells.
     std::uint64_t bytes_in(const void* at, std::uint64_t bytes) const noexcept {
-        constexpr std::uint64_t kPresent = std::uint64_t{1} << 63;  // Documentation/admin-guide/mm/pagemap.rst
-        std::uint64_t flags[512], found = 0;
-        const std::uint64_t first = reinterpret_cast<std::uintptr_t>(at) / kPage, pages = (bytes + kPage - 1) / kPage;
-        for (std::uint64_t done = 0; done < pages;) {
-            const std::uint64_t part = std::min<std::uint64_t>(pages - done, std::size(flags));
-            const ssize_t n = file_.read(flags, part * sizeof flags[0], static_cast<off_t>((first + done) * sizeof flags[0]));
-            if (n < static_cast<ssize_t>(sizeof flags[0])) return resident_in(at, bytes);
-            const std::uint64_t read = static_cast<std::uint64_t>(n) / sizeof flags[0];
-            for (std::uint64_t i = 0; i < read; ++i) found += (flags[i] & kPresent) != 0;
-            done += read;
+        Pagemap::Range ranges[64];
+        const auto start = reinterpret_cast<std::uintptr_t>(at), end = start + round_up(bytes, kPage);
+        std::uint64_t found_bytes = 0;
+        for (std::uintptr_t from = start; from < end;) {
+            const Pagemap::Found found = map_.find(Pagemap::Kind::mapped, from, end, ranges, std::size(ranges));
+            if (found.end <= from) return resident_in(at, bytes);
+            for (std::size_t i = 0; i < found.ranges; ++i) found_bytes += ranges[i].end - ranges[i].start;
+            from = found.end;
         }
-        return found * kPage;
+        return found_bytes;
     }
 
 private:
     const ErrnoKept kept_;  // first, so that it outlives the descriptor
-    const OwnFile::Reading file_;
+    const Pagemap map_;
 };
 
 }  // namespace hiwater

@@ -68,9 +68,10 @@ private:
 namespace own_files {
 
 inline constinit OwnFile statm("/proc/self/statm"), status("/proc/self/status"), shares("/proc/self/smaps_rollup"),
-    areas("/proc/self/smaps"), pages("/proc/self/pagemap"), threads("/proc/self/task"), machine("/proc/meminfo");
+    areas("/proc/self/maps"), areas_with_pages("/proc/self/smaps"), pages("/proc/self/pagemap"), threads("/proc/self/task"),
+    machine("/proc/meminfo");
 
-inline constexpr OwnFile* kOfSampler[] = {&statm, &status, &shares, &areas, &pages, &threads, &machine};
+inline constexpr OwnFile* kOfSampler[] = {&statm, &status, &shares, &areas, &areas_with_pages, &pages, &threads, &machine};
 
 }  // namespace own_files
 

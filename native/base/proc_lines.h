@@ -1,7 +1,7 @@
 // The lines of files of /proc, read without a heap of our own that grows with them.
 #pragma once
 
-#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cstddef>
@@ -50,17 +50,30 @@ private:
 };
 
 // A mapping's line in /proc/self/maps and smaps: "start-end mode offset device inode   path".
-struct MapsLine {
+class MapsLine {
+public:
     std::uintptr_t start = 0, end = 0;
     char mode[8] = {};
     const char* path = "";  // in the line
 
     // False where it is another line.
     bool read(const char* line) noexcept {
-        int path_at = 0;
-        if (::sscanf(line, "%lx-%lx %7s %*s %*s %*s %n", &start, &end, mode, &path_at) < 3) return false;
-        if (path_at > 0) path = line + path_at;
+        char* at = nullptr;
+        start = ::strtoul(line, &at, 16);
+        if (at == line || *at != '-') return false;
+        end = ::strtoul(at + 1, &at, 16);
+        for (std::size_t i = 0; *at == ' ' && i < 4 && at[1 + i] != '\0'; ++i) mode[i] = at[1 + i];
+        if (mode[3] == '\0') return false;
+        path = at;
+        for (int field = 0; field < 4; ++field) path = after_field(path);
+        while (*path == ' ') ++path;
         return true;
+    }
+
+private:
+    static const char* after_field(const char* at) noexcept {
+        while (*at == ' ') ++at;
+        return at + ::strcspn(at, " ");
     }
 };
 

@@ -59,6 +59,13 @@ bool read_status(Resident* out) noexcept {
     return out->now_bytes >= 0 && out->peak_bytes >= 0;
 }
 
+int count_threads() noexcept {
+    char text[1024];
+    if (read_file("/proc/self/stat", text, sizeof text) <= 0) return 0;
+    const char* const number = stat_field(text, 20);
+    return number == nullptr ? 0 : static_cast<int>(::strtol(number, nullptr, 10));
+}
+
 bool read_shared(Shared* out, pid_t pid) noexcept {
     char path[40], text[4096];
     ::snprintf(path, sizeof path, "/proc/%d/smaps_rollup", pid);

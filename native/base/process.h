@@ -19,6 +19,7 @@ struct Resident {
 };
 
 bool read_status(Resident* out) noexcept;
+int count_threads() noexcept;  // of this process; 0 if it cannot be known
 struct Shared {
     std::int64_t excess_bytes = -1;  // RSS minus PSS: what other processes count of the pages that this one shares with them
     std::int64_t private_bytes = -1;

@@ -150,10 +150,18 @@ bool is_no_part_of_program(Texts arguments) noexcept {
     return false;
 }
 
+// What the program leaves, as at the end of any recording. Not for a file that is not there: a search in PATH tries many.
+void take_last_snapshot(Text path) noexcept {
+    const ErrnoKept kept;
+    if (!recording() || !recorder().is_of_this_process() || Recorder::is_inside()) return;
+    if (::strchr(path, '/') == nullptr || ::access(path, X_OK) == 0) recorder().take_residency_snapshot();
+}
+
 template <typename Call>
 int exec(Program program, Text path, Texts arguments, Texts environment, const Call& call) noexcept {
     if (only_shows_environment(path, arguments) || is_no_part_of_program(arguments)) program = Program::other;
     if (program == Program::python) children.note_started(::getpid(), ::getppid(), path, arguments);
+    take_last_snapshot(path);
     return around_exec([&] { return with_environment(program, environment, call); });
 }
 

@@ -90,7 +90,7 @@ struct Exchange {
 
 struct Search {
     std::vector<Exchange> exchanges;  // by what is looked for
-    residency::PageFlags pages;
+    residency::PageFlags pages{Pagemap::Kind::written};
 };
 
 // Our memory as the kernel reads and writes it: a page that the program closed is an error, and not a fault.

@@ -194,6 +194,7 @@ public:
             if (is_called) ::sched_yield();
         }
     }
+    bool is_filtered() const noexcept { return is_filtered_; }
     // The filter was refused.
     void expect_no_filter() noexcept {
         lock(nullptr);
@@ -321,10 +322,15 @@ private:
         const std::uint64_t begun = process::monotonic_ns();
         while (process::monotonic_ns() - begun < kLongEnoughNs) pause_processor();
     }
-    // A thread is inside for a few dozen instructions, unless the kernel took it off its processor there.
+    // A thread is inside for a few dozen instructions, unless the kernel took it off its processor there: on a busy machine for milliseconds.
     static void wait_until_out(const LockTicket& one) noexcept {
+        constexpr timespec kNap{0, 50'000};
         for (int spin = 0; one.active.load(std::memory_order_acquire) != 0; ++spin) {
-            if (spin > 100) ::sched_yield();
+            if (spin > 200) {
+                raw::invoke(SYS_nanosleep, raw::word(&kNap), 0, 0, 0, 0, 0);  // which leaves errno alone
+            } else if (spin > 100) {
+                ::sched_yield();
+            }
         }
     }
 

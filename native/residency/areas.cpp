@@ -31,28 +31,31 @@ Area::Path path_of(std::string_view path, char sharing) noexcept {
     return path.starts_with("[stack") ? Area::Path::stack : Area::Path::other;
 }
 
-bool read_head(const char* line, Area* out) noexcept {
-    MapsLine head;
-    if (!head.read(line)) return false;
-    *out = {.start = head.start, .end = head.end, .path = path_of(head.path, head.mode[3])};
-    out->writable = std::string_view(head.mode).starts_with("rw") && head.mode[3] == 'p';
-    out->inaccessible = std::string_view(head.mode).starts_with("---");
-    return true;
+Area area_of(const MapsLine& head) noexcept {
+    Area area{.start = head.start, .end = head.end, .path = path_of(head.path, head.mode[3])};
+    area.writable = std::string_view(head.mode).starts_with("rw") && head.mode[3] == 'p';
+    area.inaccessible = std::string_view(head.mode).starts_with("---");
+    return area;
 }
 
-void read_smaps(PageVector<Area>* out) {
+// For smaps the kernel visits each page, and writes twenty lines more for each mapping. It counts no pages of its pool of huge ones, nor do we.
+void read_mappings(PageVector<Area>* out) {
     PageVector<Area>& found = *out;
-    Lines lines(own_files::areas);
+    PageFlags pages;
+    Lines lines(pages.finds_all() ? own_files::areas : own_files::areas_with_pages);
     for (char* line = lines.next(); line != nullptr; line = lines.next()) {
-        Area area;
+        MapsLine head;
         if (line[0] >= 'A' && line[0] <= 'Z') {
             if (found.size() != 0 && std::string_view(line).starts_with("Rss:"))
                 found[found.size() - 1].resident = ::strtoll(line + 4, nullptr, 10) * 1024;
-        } else if (read_head(line, &area)) {
+        } else if (head.read(line)) {
+            Area area = area_of(head);
             if (found.size() != 0 && found[found.size() - 1].end == area.start) {
                 area.follows_file = found[found.size() - 1].path == Area::Path::file && found[found.size() - 1].writable;
                 found[found.size() - 1].malloc_heap = area.inaccessible && found[found.size() - 1].start % kMallocHeap == 0;
             }
+            if (pages.finds_all() && !std::string_view(head.path).starts_with("/anon_hugepage"))
+                area.resident = pages.resident_bytes(area.start, area.end);
             found.push_back(area);
         }
     }
@@ -117,7 +120,7 @@ void cut(PageVector<Area>* areas, Ranges& ranges, bool Area::* flag) {
 }  // namespace
 
 void read_areas(PageVector<Area>* out, Ranges* mappings) {
-    read_smaps(out);
+    read_mappings(out);
     find_stacks(*out);
     Ranges overhead;
     own_ranges.each([&overhead](const OwnRanges::Range& range) { overhead.push_back(range); });

@@ -1,4 +1,4 @@
-// The process's mappings with what is resident of each, from /proc/self/smaps.
+// The process's mappings with what is resident of each, from /proc/self/maps or smaps.
 #pragma once
 
 #include <cstdint>

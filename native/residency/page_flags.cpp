@@ -8,46 +8,57 @@ namespace hiwater::residency {
 
 namespace {
 
-// Documentation/admin-guide/mm/pagemap.rst
-constexpr std::uint64_t kPresent = 1ULL << 63, kNotAnonymous = 1ULL << 61, kMineAlone = 1ULL << 56;
 constexpr std::int64_t kSlip = 64 * static_cast<std::int64_t>(kPage);  // may be touched between smaps and pagemap
+constexpr std::uintptr_t kAhead = 2048 * kPage;                        // the next range is often close behind
+constexpr std::uintptr_t kLastPage = 0x7fff'ffff'f000;                 // of what programs map: behind it the kernel answers nothing
+
+std::uintptr_t page_of(std::uintptr_t address) noexcept { return address & ~(kPage - 1); }
 
 }  // namespace
 
 void PageFlags::choose(std::uintptr_t start, std::uintptr_t end, std::int64_t resident) noexcept {
-    only_surely_ = false;
-    only_surely_ = resident_bytes(start, end) > resident + kSlip;
+    if (map_.scans()) return;
+    for (const bool mine_alone : {false, true}) {
+        mine_alone_ = mine_alone;
+        end_ = 0;
+        if (resident_bytes(start, end) <= resident + kSlip) return;
+    }
 }
 
-bool PageFlags::load(std::uint64_t page, std::uint64_t most) noexcept {
-    first_ = page;
-    loaded_ = 0;
-    const std::size_t bytes = std::min<std::uint64_t>(most, kWindow) * sizeof window_[0];
-    const ssize_t n = file_.read(window_, bytes, static_cast<off_t>(page * sizeof window_[0]));
-    if (n <= 0) return false;
-    loaded_ = static_cast<std::uint64_t>(n) / sizeof window_[0];
-    return loaded_ > 0;
-}
-
-bool PageFlags::is_present(std::uint64_t page, std::uint64_t most) noexcept {
-    if ((page < first_ || page >= first_ + loaded_) && !load(page, most)) return false;
-    const std::uint64_t flags = window_[page - first_];
-    if ((flags & (kPresent | kNotAnonymous)) != kPresent) return false;
-    return !only_surely_ || (flags & kMineAlone) != 0;
+const Pagemap::Range* PageFlags::range_behind(std::uintptr_t at, std::uintptr_t end) noexcept {
+    while (at < end) {
+        if (at < start_ || at >= end_) {
+            const Pagemap::Found found =
+                map_.find(kind_, at, std::max(end, std::min(at + kAhead, kLastPage)), ranges_, kMost, mine_alone_);
+            if (found.end <= at) return nullptr;
+            start_ = at;
+            end_ = found.end;
+            count_ = found.ranges;
+            next_ = 0;
+        }
+        if (next_ < count_ && next_ != 0 && ranges_[next_ - 1].end > at) next_ = 0;
+        while (next_ < count_ && ranges_[next_].end <= at) ++next_;
+        if (next_ < count_) return ranges_[next_].start < end ? &ranges_[next_] : nullptr;
+        at = end_;
+    }
+    return nullptr;
 }
 
 std::uintptr_t PageFlags::next_present(std::uintptr_t from, std::uintptr_t end) noexcept {
-    const std::uint64_t behind = (end + kPage - 1) / kPage;
-    for (std::uint64_t page = from / kPage; page < behind; ++page)
-        if (is_present(page, behind - page)) return page * kPage;
-    return end;
+    const std::uintptr_t page = page_of(from);
+    const Pagemap::Range* const range = range_behind(page, round_up(end, kPage));
+    return range == nullptr ? end : std::max(page, range->start);
 }
 
 std::int64_t PageFlags::resident_bytes(std::uintptr_t start, std::uintptr_t end) noexcept {
-    std::int64_t bytes = 0;
-    for (std::uint64_t page = start / kPage; page * kPage < end; ++page)
-        if (is_present(page, kWindow)) bytes += kPage;  // the next range is often close behind
-    return bytes;
+    std::uintptr_t bytes = 0;
+    end = round_up(end, kPage);
+    for (std::uintptr_t at = page_of(start); const Pagemap::Range* range = range_behind(at, end);) {
+        const std::uintptr_t to = std::min(range->end, end);
+        bytes += to - std::max(at, range->start);
+        at = to;
+    }
+    return static_cast<std::int64_t>(bytes);
 }
 
 }  // namespace hiwater::residency

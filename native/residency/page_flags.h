@@ -1,22 +1,23 @@
-// Which pages of this process are in RAM, from /proc/self/pagemap, read a window at a time.
+// Which pages of this process are in RAM, asked for in the order of addresses: found a window at a time.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
-#include "base/own_file.h"
+#include "base/pagemap.h"
 #include "base/uncopied.h"
 
 namespace hiwater::residency {
 
 class PageFlags : Uncopied {
 public:
-    PageFlags() : file_(own_files::pages) {}
-    bool works() const { return file_.descriptor() >= 0; }
+    explicit PageFlags(Pagemap::Kind kind = Pagemap::Kind::memory) noexcept : kind_(kind) {}
+    bool works() const noexcept { return map_.works(); }
+    // Whether all that is in RAM is found, of files, too; otherwise only private anonymous memory.
+    bool finds_all() const noexcept { return map_.scans(); }
 
-    // How pages of private anonymous memory are told from pages that were only ever read, which stand for the kernel's page of
-    // zeros: present, and nobody's memory. A huge one is marked as not anonymous; a small one looks like a page shared with a forked
-    // child, so it takes smaps' own count to choose: `resident` is what smaps says of the area.
+    // Where the kernel's pages of zeros cannot be told from pages shared with a forked child, it takes smaps' own count to choose what
+    // counts: `resident` is what smaps says of the area.
     void choose(std::uintptr_t start, std::uintptr_t end, std::int64_t resident) noexcept;
 
     // The first address at or after `from` whose page is in RAM; `end` when there is none.
@@ -25,15 +26,16 @@ public:
     std::int64_t resident_bytes(std::uintptr_t start, std::uintptr_t end) noexcept;
 
 private:
-    // Reads `most` pages from `page` on where it is not in the window. The kernel walks over each of them.
-    bool is_present(std::uint64_t page, std::uint64_t most) noexcept;
-    bool load(std::uint64_t page, std::uint64_t most) noexcept;
+    // The first range that ends behind `at`, or null where there is none in [at, end), whole pages.
+    const Pagemap::Range* range_behind(std::uintptr_t at, std::uintptr_t end) noexcept;
 
-    static constexpr std::size_t kWindow = 2048;
-    const OwnFile::Reading file_;
-    bool only_surely_ = false;
-    std::uint64_t first_ = 0, loaded_ = 0;  // pages in the window
-    std::uint64_t window_[kWindow];
+    static constexpr std::size_t kMost = 256;
+    const Pagemap map_;
+    const Pagemap::Kind kind_;
+    bool mine_alone_ = false;
+    std::uintptr_t start_ = 0, end_ = 0;  // of the window
+    std::size_t count_ = 0, next_ = 0;    // ranges in it; where to look first
+    Pagemap::Range ranges_[kMost];
 };
 
 }  // namespace hiwater::residency

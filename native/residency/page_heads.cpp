@@ -4,6 +4,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <utility>
+
+#include "base/pages.h"
 
 #include "base/raw_calls.h"
 
@@ -16,15 +19,17 @@ bool PageHeads::works() noexcept {
 }
 
 const unsigned char* PageHeads::at(std::uintptr_t page, std::uintptr_t end) noexcept {
-    while (next_ < count_ && addresses_[next_] < page) ++next_;
+    for (; next_ < count_ && addresses_[next_] < page; ++next_) most_ = 0;
     if (next_ >= count_ || addresses_[next_] != page) read_from(page, end);
     return next_ < count_ ? heads_[next_++] : nullptr;
 }
 
 // One call for all, up to the first that is gone. Only pages in RAM are among them: reading must not bring in others.
-// Twice as many as before where those before were all asked for, one after a page that begins no pool: then the page before was none.
+// At the distance of the last two, and twice as many as before where those before were all asked for.
 void PageHeads::read_from(std::uintptr_t page, std::uintptr_t end) noexcept {
-    most_ = page % kPoolBytes == 0 && next_ >= count_ ? std::min(2 * most_, kBatch) : 1;
+    const std::uintptr_t distance = count_ != 0 && page == addresses_[count_ - 1] + kPage ? kPage : kPoolBytes;
+    if (std::exchange(distance_, distance) != distance) most_ = 0;
+    most_ = std::clamp<std::size_t>(2 * most_, 1, kBatch);
     iovec here[kBatch], there[kBatch];
     std::size_t wanted = 0;
     do {
@@ -32,9 +37,9 @@ void PageHeads::read_from(std::uintptr_t page, std::uintptr_t end) noexcept {
         here[wanted] = {heads_[wanted], kHeadBytes};
         there[wanted] = {reinterpret_cast<void*>(page), kHeadBytes};
         ++wanted;
-        if (page % kPoolBytes != 0) break;
-        page = pages_.next_present(page + kPoolBytes, end);
-    } while (wanted < most_ && page < end && page % kPoolBytes == 0);
+        if (page % distance != 0) break;
+        page = pages_.next_present(page + distance, end);
+    } while (wanted < most_ && page < end && page % distance == 0);
     const ssize_t n = raw::process_vm_readv(::getpid(), here, wanted, there, wanted, 0);
     count_ = n < 0 ? 0 : static_cast<std::size_t>(n) / kHeadBytes;
     next_ = 0;

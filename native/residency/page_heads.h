@@ -19,7 +19,7 @@ public:
     // Whether the system allows it: a sandbox may not.
     static bool works() noexcept;
     // The head of a page that is in RAM, kHeadBytes of it; null where it can be read no more. Good until the next call. Pages that
-    // begin a pool are read together with those of the pools behind them, up to `end`.
+    // begin a pool are read together with those of the pools behind them, others with the next pages, up to `end`.
     const unsigned char* at(std::uintptr_t page, std::uintptr_t end) noexcept;
 
 private:
@@ -28,7 +28,8 @@ private:
     static constexpr std::size_t kBatch = 64;
     PageFlags& pages_;
     std::size_t count_ = 0, next_ = 0;  // heads that were read; usually the next one to return
-    std::size_t most_ = 1;              // to be read at once
+    std::size_t most_ = 0;              // were to be read at once
+    std::uintptr_t distance_ = 0;       // from one to the next
     std::uintptr_t addresses_[kBatch];
     unsigned char heads_[kBatch][kHeadBytes];
 };

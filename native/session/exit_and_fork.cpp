@@ -46,6 +46,7 @@ bool Recorder::note_exit(const Exit& exit) noexcept {
         h.resident_last_bytes = resident.now_bytes;
         note_resident_peak(h.resident_exact != 0 ? std::max(resident.peak_bytes, resident.now_bytes) : resident.now_bytes);
     }
+    if (scopes_.are_open()) raise_heap_peaks();  // they stay open: an exec may fail
     store_counts();
     store_exit(exit);
     h.state =

@@ -11,6 +11,7 @@
 #include "base/raw_calls.h"
 #include "base/signal_defaults.h"
 #include "session/children.h"
+#include "session/last_lines.h"
 #include "session/recorder.h"
 
 namespace hiwater::fatal_signals {
@@ -57,6 +58,7 @@ void on_fatal(int number, siginfo_t* info, void* context) {
     const ErrnoKept kept;
     if (is_init() && !is_repeated_fault(number, *info)) return;
     note(number, *info, context);
+    last_lines.write_at_death();
     do_signal_default(number, info, is_repeated_fault(number, *info));
 }
 

@@ -210,6 +210,7 @@ public:
     void take_residency_snapshot() noexcept;
     // Whether this is a child of a run that was short and held little: what its end costs is much of what it costs.
     bool is_of_small_child() const noexcept;
+    bool is_of_this_process() const noexcept { return pid_ == ::getpid(); }  // false in the child of a vfork
     // Whether this is a child of a run, and leaves a row of the run's index and no capture.
     bool is_row_enough() const noexcept;
     // Bytes that the program has allocated, for the sampler: the capture stays open while it runs.
@@ -231,6 +232,7 @@ public:
 
     // Under a BusyGuard.
     Lock& lock() noexcept { return lock_; }
+    bool are_calls_filtered() const noexcept { return lock_.is_filtered(); }
     // In the child of a fork, which is not recorded: the capture is the parent's. Safe in a signal's handler.
     void become_unrecorded_child() noexcept;
     // Then, in the child of a recorded process that forked where memory can be taken: if children are recorded, it has a recording of its own

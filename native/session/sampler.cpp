@@ -121,71 +121,88 @@ private:
 
 Requests g_requests;
 
-// Takes a residency snapshot when resident memory reaches a new height: after a step of 4 % while it grows or before it falls, after a
-// smaller one once it rests. While it grows, a snapshot is followed by a pause of kPause times what it took. All together take at most a
-// hundredth of one processor's time, half of it for those who ask, and a burst for each: short programs rise fast.
+// Takes a residency snapshot where a peak of resident memory ends: a thread is about to release memory and asks for one, or resident memory has
+// begun to fall, or it rests. It takes some while memory grows, too, for a program that is killed. All together take a hundredth of the
+// processor's time that the program takes, and a burst where peaks end. So the less of that is left, the more memory must have grown.
 class ResidencySnapshots {
 public:
     // `asked_bytes`: the estimate of a thread that waits to release memory, or 0.
     void consider(Recorder& recorder, std::int64_t resident, std::int64_t asked_bytes) noexcept {
         const std::uint64_t now = recorder.now_ns();
-        if (height_ == 0) height_ = highest_ = resident;  // as the recording began
+        if (height_ == 0) begin(resident);
         if (resident > highest_ + kStir) {
             highest_ = resident;
             rose_ns_ = now;
         }
-        const bool has_grown = resident >= next_height();
-        const bool rests = resident >= height_ + height_ / 100 + kLeastAtRest && now - rose_ns_ >= kRestNs;
-        const bool is_due = asked_bytes != 0 ? has_grown : (has_grown || rests) && now >= next_ns_;
-        Cost& cost = asked_bytes != 0 ? asked_ : unasked_;
-        if (is_due && can_afford(cost, now)) {
-            take(recorder, resident, cost);
-        } else {
-            refused_ = std::max(refused_, asked_bytes);  // the program did not touch all that it allocated
+        const std::int64_t grown = resident - height_;
+        const bool rests = now - rose_ns_ >= kRestNs && asked_bytes == 0;
+        const bool ends = rests || asked_bytes != 0 || resident < highest_ - highest_ / kFall;
+        const double affordable = affordable_of(resident, 0);
+        const std::int64_t enough = ends ? least_at_end(resident) : least_growth(affordable / kInsurance);
+        if (grown >= enough || (rests && affordable >= kAtRest && grown >= height_ / 100 + kLeastAtRest)) {
+            take(recorder, resident);
+        } else if (resident < asked_bytes - asked_bytes / kStep) {  // the program did not touch all that it allocated
+            refused_ = std::max(refused_, asked_bytes);
         }
     }
-    // For a forked child, which knows what a snapshot costs. A pool's workers share the processors, and each has a snapshot at its end.
+    // For a forked child, which knows what a snapshot costs.
     ResidencySnapshots for_child() const noexcept {
         ResidencySnapshots child;
-        child.unasked_ = {kChildBurstNs, 0, unasked_.last_ns};
+        child.last_ns_ = last_ns_;
+        child.last_bytes_ = last_bytes_;
         return child;
     }
     // The estimate of resident memory from which a thread is to ask before it releases memory.
     std::int64_t asks_from(std::uint64_t now) const noexcept {
-        if (!can_afford(asked_, now) || g_requests.waited_ns() > kWaitBurstNs + now / 100) return Requests::kNever;
-        return std::max(next_height(), refused_ + refused_ / kStep);
+        const std::int64_t growth = least_at_end(height_);
+        if (growth == kNever || g_requests.waited_ns() > kWaitBurstNs + now / 100) return Requests::kNever;
+        return std::max(height_ + growth, refused_ + refused_ / kStep);
     }
 
 private:
-    static constexpr std::int64_t kStep = 25, kLeastAtRest = 1 << 20, kStir = 64 << 10;
-    static constexpr std::uint64_t kRestNs = 200'000'000, kWaitBurstNs = 200'000'000, kPause = 20;
-    static constexpr std::uint64_t kChildBurstNs = 5'000'000;
+    static constexpr std::int64_t kStep = 25, kStepOfOne = 5, kFall = 64, kLeastAtRest = 1 << 20, kStir = 64 << 10;
+    static constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
+    static constexpr std::uint64_t kRestNs = 200 * kMillisecond, kWaitBurstNs = 200 * kMillisecond, kBurstNs = 10 * kMillisecond;
+    static constexpr std::uint64_t kShare = 100;
+    static constexpr double kAtRest = 2, kInsurance = 4;
 
-    struct Cost {
-        std::uint64_t burst_ns, spent_ns = 0, last_ns = 0;
-    };
-
-    std::int64_t next_height() const noexcept { return height_ + height_ / kStep; }
-    static bool can_afford(const Cost& cost, std::uint64_t now) noexcept {
-        return cost.spent_ns + cost.last_ns <= cost.burst_ns + now / 200;
+    void begin(std::int64_t resident) noexcept {
+        height_ = highest_ = resident;
+        used_before_ns_ = process::process_ns();
     }
-    void take(Recorder& recorder, std::int64_t resident, Cost& cost) noexcept {
-        height_ = resident;
+    // How many snapshots there is time for. They take time for each page.
+    double affordable_of(std::int64_t resident, std::uint64_t burst_ns) const noexcept {
+        const std::uint64_t all_ns = burst_ns + (process::process_ns() - used_before_ns_) / kShare;
+        const double left_ns = static_cast<double>(all_ns) - static_cast<double>(spent_ns_);
+        const double bytes = static_cast<double>(std::max(resident, last_bytes_));
+        return left_ns * static_cast<double>(last_bytes_) / (static_cast<double>(last_ns_) * bytes);
+    }
+    // Where a peak ends, one more is allowed than there is time for.
+    std::int64_t least_at_end(std::int64_t resident) const noexcept { return least_growth(affordable_of(resident, kBurstNs) + 1); }
+    // A twenty-fifth where there is time for five, a fifth for one, two fifths for a half.
+    std::int64_t least_growth(double affordable) const noexcept {
+        if (affordable <= 0) return kNever;
+        const double step = std::min<double>(kStepOfOne * affordable, kStep);
+        return static_cast<std::int64_t>(std::min(static_cast<double>(height_) / step, static_cast<double>(kNever / 2)));
+    }
+    void take(Recorder& recorder, std::int64_t resident) noexcept {
+        height_ = highest_ = resident;
         refused_ = 0;
         g_requests.forget_highest();
         // Of the processor's time: on a busy machine a thread waits for its turn ten times as long as a snapshot takes.
         const std::uint64_t began_ns = process::thread_ns();
         recorder.take_residency_snapshot();
-        cost.last_ns = process::thread_ns() - began_ns;
-        cost.spent_ns += cost.last_ns;
-        next_ns_ = recorder.now_ns() + kPause * cost.last_ns;
+        last_ns_ = std::max<std::uint64_t>(process::thread_ns() - began_ns, 1);
+        last_bytes_ = resident;
+        spent_ns_ += last_ns_;
     }
 
     std::int64_t height_ = 0;   // at the last snapshot
     std::int64_t highest_ = 0;  // since
     std::int64_t refused_ = 0;  // the highest estimate since that was wrong
-    std::uint64_t rose_ns_ = 0, next_ns_ = 0;
-    Cost asked_{80'000'000}, unasked_{40'000'000};
+    std::uint64_t rose_ns_ = 0, used_before_ns_ = 0, spent_ns_ = 0;
+    std::uint64_t last_ns_ = kMillisecond;  // what the last one took, with that much resident; for the first one a guess
+    std::int64_t last_bytes_ = 32 << 20;
 };
 
 std::atomic<bool> g_has_relatives{false};  // it may share pages that each of them counts

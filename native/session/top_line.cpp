@@ -82,8 +82,8 @@ class LineRanking {
 public:
     enum class At : std::uint8_t { peak, now };
     using LargeBlocks = capture::FileTable<capture::LargeBlockRecord>;
-    LineRanking(const CallTree& tree, const Accounts& accounts, const LargeBlocks& large, At at)
-        : tree_(tree), accounts_(accounts), large_(large), at_(at) {}
+    LineRanking(const CallTree& tree, const Accounts& accounts, const LargeBlocks& large, At at, std::uint64_t now_ns)
+        : tree_(tree), accounts_(accounts), large_(large), at_(at), now_ns_(now_ns) {}
 
     // Comes first. False where somebody else wrote to the capture.
     bool classify() {
@@ -190,9 +190,10 @@ private:
             if (std::pair(touched, requested) == std::pair(seen.touched, seen.requested)) seen.last_ns = at_ns;
         }
         const std::uint64_t last_ns = large_.size() == 0 ? 0 : large_[large_.size() - 1].at_ns;
-        most.erase(0);  // allocated by no recorded call path
+        const bool is_of_the_end = at_ == At::peak || now_ns_ - last_ns >= kSettledNs;  // it ends, and has taken its last snapshot
+        most.erase(0);                                                                  // allocated by no recorded call path
         for (const auto& [node, seen] : most)
-            if (seen.last_ns - seen.first_ns >= kSettledNs || seen.last_ns == last_ns)
+            if (seen.last_ns - seen.first_ns >= kSettledNs || (is_of_the_end && seen.last_ns == last_ns))
                 untouched_[node] = seen.requested - seen.touched;
     }
 
@@ -299,6 +300,7 @@ private:
     const Accounts& accounts_;
     const LargeBlocks& large_;
     const At at_;
+    const std::uint64_t now_ns_;
     Pages pages_;
     std::pmr::monotonic_buffer_resource memory_{16 * kPage, &pages_};
     // Through an allocator: in braces a pointer would be an element of a vector of bools.
@@ -312,7 +314,7 @@ private:
 
 // Under the lock, with the capture open.
 void Recorder::name_lines(Summary& summary) {
-    LineRanking ranking(tree_, accounts_, large_blocks_, LineRanking::At::peak);
+    LineRanking ranking(tree_, accounts_, large_blocks_, LineRanking::At::peak, now_ns());
     if (!ranking.classify()) return;
     summary.top = owned(ranking.top());
     Refusal& refused = summary.refused;
@@ -332,7 +334,7 @@ void Recorder::name_lines(Summary& summary) {
 
 // Under the lock.
 void Recorder::compose_last_words(LastWords::Text* out) {
-    LineRanking ranking(tree_, accounts_, large_blocks_, LineRanking::At::now);
+    LineRanking ranking(tree_, accounts_, large_blocks_, LineRanking::At::now, now_ns());
     const bool is_sound = ranking.classify();
     last_words_.compose(limits_.nearest(), is_sound ? ranking.top() : TopLineView(), file_.header().resident_last_bytes, path_,
                         out);

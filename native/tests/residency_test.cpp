@@ -3,11 +3,14 @@
 
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstdlib>
 #include <thread>
+#include <vector>
 
+#include "base/pagemap.h"
 #include "base/pages.h"
 #include "support.h"
 
@@ -121,6 +124,68 @@ TEST_CASE(
     CHECK(found < 2 * (pools - 31));
     CHECK(touched_bytes(first, 130 * kPoolBytes) == 2 * (130 - 31) * static_cast<std::int64_t>(kPage));
     ::munmap(mapped, bytes);
+}
+
+// Whether each page of [start, end) is found.
+std::vector<bool> pages_found(const Pagemap& map, Pagemap::Kind kind, std::uintptr_t start, std::uintptr_t end, std::size_t most) {
+    std::vector<bool> found((end - start) / kPage);
+    std::vector<Pagemap::Range> ranges(most);
+    for (std::uintptr_t from = start; from < end;) {
+        const Pagemap::Found part = map.find(kind, from, end, ranges.data(), most);
+        REQUIRE(part.end > from);
+        REQUIRE(part.end <= end);
+        REQUIRE(part.ranges <= most);
+        for (std::size_t i = 0; i < part.ranges; ++i)
+            for (std::uintptr_t at = ranges[i].start; at < ranges[i].end; at += kPage) found[(at - start) / kPage] = true;
+        from = part.end;
+    }
+    return found;
+}
+
+TEST_CASE("ranges of pages are found as the flags of each page tell them, however many at once") {
+    constexpr std::size_t pages = 1500;
+    auto* mapped =
+        static_cast<volatile char*>(::mmap(nullptr, pages * kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    ::madvise(const_cast<char*>(mapped), pages * kPage, MADV_NOHUGEPAGE);
+    const auto is_written = [](std::size_t page) { return page % 3 == 1 || (page > 600 && page < 900); };
+    const auto is_read = [](std::size_t page) { return page % 7 == 0; };
+    for (std::size_t page = 0; page < pages; ++page) {
+        if (is_written(page)) mapped[page * kPage] = 1;
+        if (is_read(page)) (void)mapped[page * kPage];
+    }
+    const auto start = reinterpret_cast<std::uintptr_t>(mapped), end = start + pages * kPage;
+    for (const bool may_scan : {true, false}) {
+        const Pagemap map(may_scan);
+        REQUIRE(map.works());
+        for (const std::size_t most : {std::size_t{1}, std::size_t{7}, std::size_t{1000}}) {
+            const auto in_ram = pages_found(map, Pagemap::Kind::mapped, start, end, most);
+            const auto memory = pages_found(map, Pagemap::Kind::memory, start, end, most);
+            for (std::size_t page = 0; page < pages; ++page) {
+                CHECK(in_ram[page] == (is_written(page) || is_read(page)));
+                if (map.scans()) CHECK(memory[page] == is_written(page));
+            }
+        }
+    }
+    ::munmap(const_cast<char*>(mapped), pages * kPage);
+}
+
+TEST_CASE("of a file's private pages, those that were written are told from those that were read") {
+    constexpr std::size_t pages = 40;
+    const int fd = ::memfd_create("pages", 0);
+    REQUIRE(::ftruncate(fd, pages * kPage) == 0);
+    auto* mapped = static_cast<volatile char*>(::mmap(nullptr, pages * kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0));
+    for (std::size_t page = 0; page < pages; ++page) {
+        if (page % 2 == 0) (void)mapped[page * kPage];
+        if (page % 5 == 0) mapped[page * kPage] = 1;
+    }
+    const auto start = reinterpret_cast<std::uintptr_t>(mapped), end = start + pages * kPage;
+    for (const bool may_scan : {true, false}) {
+        const Pagemap map(may_scan);
+        const auto written = pages_found(map, Pagemap::Kind::written, start, end, 3);
+        for (std::size_t page = 0; page < pages; ++page) CHECK(written[page] == (page % 5 == 0));
+    }
+    ::munmap(const_cast<char*>(mapped), pages * kPage);
+    ::close(fd);
 }
 
 TEST_CASE("the parts add up to what is resident") {

@@ -51,6 +51,13 @@ def start(
 def limit_address_space(bytes: int) -> None:  # noqa: A002
     """Give the program this much address space (RLIMIT_AS), the engine's own pages not counted. Raises OSError when refused."""
 
+def set_last_lines(command: Sequence[str]) -> None:
+    """Have this command write the last lines of the run if a signal ends this process, as `write_last_lines()` does; an empty one: no lines."""
+
+def write_last_lines() -> bool:
+    """Run the command of `set_last_lines()`, with the number of a descriptor as one more argument, in a process that is no child of this one. Return whether it wrote a byte
+    there, which says that it has written the lines."""
+
 def call_at_the_bottom(callable: Callable[..., object], arguments: tuple[object, ...]) -> object:  # noqa: A002
     """Return `callable(*arguments)`, which finds a thread without a frame as far as limits of recursion go, whatever lies below it.
 

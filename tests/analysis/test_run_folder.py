@@ -350,8 +350,9 @@ def text_of(*words: object, capsys: pytest.CaptureFixture[str]) -> str:
 
 def test_the_text_answers_first_and_names_every_process(job: Job, capsys: pytest.CaptureFixture[str]) -> None:
     out = text_of("report", job.main, capsys=capsys)
-    head, answer, worst = out.splitlines()[:3]
+    head, killed, answer, worst = out.splitlines()[:4]
     assert "6 processes on 1 machine, 2 more not recorded" in head
+    assert killed.startswith(f"process {job.pids[3]} was killed (SIGKILL) after ")
     assert "allocated at once by 4 processes; most at" in answer and "work.py:5 in load" in answer
     assert f"highest: {job.pids[3]}" in worst and "work.py" in worst
     table = out[out.index("\nProcesses") :].splitlines()

@@ -387,42 +387,6 @@ def test_only_marked_tests_are_recorded_and_nothing_stays_of_those_within_their_
     assert not (pytester.path / "hiwater-captures").exists()
 
 
-COSTS = """
-    import statistics, time
-    BEGUN = []
-    @pytest.mark.parametrize("n", range(60))
-    def test_unmarked(n): BEGUN.append(time.process_time())
-    @pytest.mark.hiwater(peak="1 GiB")
-    def test_many_stacks(): KEPT.append(eval("[" + "bytearray(1),\\n" * 20_000 + "]"))
-    @pytest.mark.hiwater(peak="1 GiB")
-    @pytest.mark.parametrize("n", range(60))
-    def test_marked(n): BEGUN.append(time.process_time())
-    @pytest.mark.parametrize("n", range(60))
-    def test_in_turn(n): BEGUN.append(time.process_time())
-    def test_each_costs_at_most():
-        unmarked, marked, in_turn = (BEGUN[at : at + 60] for at in (0, 60, 120))
-        usual, together = (statistics.quantiles([b - a for a, b in zip(of, of[1:])])[0] for of in (unmarked, marked))
-        alone = statistics.quantiles([b - a for a, b in zip(in_turn[::2], in_turn[2::2])])[0] - usual
-        print(f"unmarked {usual:.5f}, together {together:.5f}, with one alone {alone:.5f} s")
-        assert together - usual < 0.005 and alone - usual < 0.02
-    """
-MARKS_EVERY_OTHER = """
-    import pytest
-    def pytest_collection_modifyitems(items):
-        for item in items:
-            if item.originalname == "test_in_turn" and item.callspec.params["n"] % 2:
-                item.add_marker(pytest.mark.hiwater(peak="1 GiB"))
-    """
-
-
-def test_what_a_marked_test_costs(run, pytester):
-    """Both one that others follow, whatever they allocated, and one between tests that are not marked, for which recording begins and ends: 4 ms
-    on a quiet machine."""
-    Path("conftest.py").write_text(textwrap.dedent(MARKS_EVERY_OTHER))
-    outcomes, text = run(COSTS)
-    assert set(outcomes.values()) == {"passed"} and len(outcomes) == 182, text
-
-
 def test_a_limit_is_not_passed_because_its_recording_ended(run, pytester):
     """A capture that another program cuts ends the recording, and with it the figures."""
     outcomes, text = run(

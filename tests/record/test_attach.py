@@ -101,9 +101,12 @@ def test_a_program_in_standby_is_recorded_on_demand(tmp_path: Path) -> None:
             capture = hiwater.open(tmp_path / f"{number}.hiw")
             assert (capture.process.ended, capture.problems()) == ("exit", [])
             assert 10_000 < capture.peak.allocated_bytes < 7_000_000  # the old block is from before
-            assert "(attached)" in run_hiwater("report", f"{number}.hiw", folder=tmp_path).stdout
+            assert "(attached), and still runs" in run_hiwater("report", f"{number}.hiw", folder=tmp_path).stdout
         nobody = run_hiwater("detach", pid, folder=tmp_path)
         assert (nobody.returncode, "nobody has attached" in nobody.stderr) == (126, True)
+    words = run_hiwater("report", "1.hiw", folder=tmp_path).stdout
+    assert f"process {pid} was recorded for" in words
+    assert "still runs" not in words
 
 
 def test_children_by_fork_are_in_standby_too(tmp_path: Path) -> None:

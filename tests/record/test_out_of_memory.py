@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import hiwater
-from children import run_hiwater
+from children import hiwater_command, run_hiwater
 from packages import skip_without
 from recording import needs_engine
 
@@ -219,3 +219,29 @@ def test_a_kill_by_the_groups_limit_is_told_with_what_held_memory(tmp_path: Path
     assert "was killed" in shown and "OOM killer has ended processes of its cgroup" in shown
     assert "of the limit of 150.0 MiB" in shown
     assert "program.py:3" in shown.split("\nYour lines")[1]
+
+
+def test_the_last_lines_of_a_run_tell_that_a_worker_was_killed_by_the_groups_limit(tmp_path: Path) -> None:
+    """The process that writes them is in the group, too: where it is one too many, the kernel ends it and not the program."""
+    text = """\
+import os
+if os.fork() == 0:
+    held = []
+    while True:
+        held.append(bytearray(b'x' * (1 << 20)))
+os.wait()
+print("survives")
+"""
+    with memory_group(150 * MIB) as group:
+
+        def enter() -> None:
+            (group / "cgroup.procs").write_text(str(os.getpid()))
+
+        program = tmp_path / "program.py"
+        program.write_text(text)
+        words = hiwater_command("run", "-o", tmp_path / "c.hiw", program)
+        done = subprocess.run(words, capture_output=True, text=True, check=False, preexec_fn=enter)
+    assert (done.returncode, done.stdout) == (0, "survives\n")
+    (told,) = [line for line in done.stderr.splitlines() if " was killed (SIGKILL)" in line]
+    assert "the kernel's OOM killer has ended processes of its cgroup since the recording began: 1" in told
+    assert "program.py:5 in <module>" in done.stderr

@@ -9,6 +9,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 import hiwater
 from children import run_hiwater
 from recording import needs_engine, record
@@ -79,6 +81,27 @@ def test_a_phase_open_at_the_kill_is_in_the_capture(tmp_path: Path) -> None:
     run_hiwater("run", "-q", "-o", "run.hiw", "-c", code, folder=tmp_path)
     (scope,) = hiwater.open(tmp_path / "run.hiw").scopes
     assert (scope.name, scope.allocated_end_bytes) == ("last", None)
+
+
+@pytest.mark.parametrize("death", ["SIGKILL", "SIGTERM", "exec"])
+def test_a_phase_that_ends_by_the_death_of_the_process_shows_its_rise(tmp_path: Path, death: str) -> None:
+    """The kernel lets nobody act at a SIGKILL: slices of time and samples tell of what came before."""
+    dies = "os.execv('/bin/true', ['true'])" if death == "exec" else f"os.kill(os.getpid(), signal.{death})"
+    code = f"""
+import os, signal, time, hiwater
+before = bytearray(50_000_000); del before
+with hiwater.phase("load"):
+    gone = bytearray(40_000_000); time.sleep(0.05); del gone
+    kept = bytearray(30_000_000); time.sleep(0.1)
+    {dies}
+"""
+    run_hiwater("run", "-q", "-o", "run.hiw", "-c", code, folder=tmp_path)
+    (phase,) = hiwater.open(tmp_path / "run.hiw").scopes
+    assert 40_000_000 <= (phase.allocated_peak_bytes or 0) < 42_000_000
+    rise = (phase.allocated_last_bytes or 0) - (phase.allocated_start_bytes or 0)
+    assert abs(rise - 30_000_000) < 500_000
+    text = run_hiwater("report", "run.hiw", folder=tmp_path, check=True).stdout
+    assert "kept 28.6 MiB so far: it did not end" in text
 
 
 def test_phases_share_the_peaks_with_scopes(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import hiwater
 from children import run_hiwater
 from hiwater.capture import ResidencySnapshot
 from hiwater.capture.residency_snapshots import highest
+from hiwater.capture.untouched import untouched_bytes
 from recording import needs_engine
 
 pytestmark = needs_engine
@@ -106,6 +107,24 @@ def test_a_peak_that_a_release_ends_at_once_has_a_snapshot(text: str, options: t
     assert is_near and lines & {1, 2, 3}
 
 
+RISING = """
+held, count = [], 200_000
+while count < 2_000_000:
+    held += [str(number) for number in range(count // 25)]
+    count += count // 25
+    block = b"x" * (2 << 20)
+    del block
+"""
+
+
+def test_a_program_that_reaches_one_peak_after_another_spends_little_on_snapshots(tmp_path: Path) -> None:
+    capture = hiwater.open(recorded(tmp_path, RISING))
+    assert 3 <= len(capture.residency_snapshots) <= 15
+    look = highest(capture.residency_snapshots)
+    assert look is not None
+    assert look.resident_bytes >= capture.resident.peak_bytes * 0.95
+
+
 def test_memory_that_is_never_touched_makes_nobody_wait(tmp_path: Path) -> None:
     text = "import mmap\nfor n in range(300):\n    mmap.mmap(-1, (64 + n % 7) << 20).close()\n"
     capture = hiwater.open(recorded(tmp_path, text))
@@ -123,3 +142,23 @@ def test_views_show_it(tmp_path: Path) -> None:
     for look in (told["breakdown"], told["breakdown_at_end"]):
         assert sum(part["resident_bytes"] for part in look["parts"]) == look["resident_bytes"]
     assert told["breakdown"]["resident_bytes"] >= told["breakdown_at_end"]["resident_bytes"]
+
+
+@pytest.mark.parametrize(
+    "ending", ["os.execv('/bin/true', ['true'])", "os.kill(os.getpid(), 15)", "os.kill(os.getpid(), 9)"]
+)
+def test_what_was_written_before_an_abrupt_end_was_touched(tmp_path: Path, ending: str) -> None:
+    """The last residency snapshot before such an end may be from the middle of the writing. Nothing tells of what came after it."""
+    text = f"""
+import os
+held = []
+for _ in range(6):
+    held.append(b"\\x01" * (20 << 20))
+{ending}
+"""
+    program, capture = tmp_path / "program.py", tmp_path / "c.hiw"
+    program.write_text(text)
+    run_hiwater("run", "-q", "-o", capture, program)
+    peak = hiwater.open(capture).peak
+    assert peak.allocated_bytes >= 120 * MIB
+    assert untouched_bytes(peak) < 2 * MIB

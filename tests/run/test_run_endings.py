@@ -46,10 +46,9 @@ def test_the_three_lines_come_however_the_program_leaves(tmp_path: Path, ending:
 def test_a_forked_child_that_leaves_by_exit_says_nothing_and_leaves_the_capture_alone(tmp_path: Path) -> None:
     done = run(tmp_path, "import os\nif os.fork() == 0:\n    os._exit(0)\nos.wait()\nheld = bytearray(5_000_000)")
 
-    assert (done.returncode, [line.split()[1] for line in done.stderr.splitlines()]) == (
-        0,
-        ["peak", "most", "capture", "1"],
-    )
+    assert done.returncode == 0
+    assert done.stderr.startswith("hiwater: 2 processes on 1 machine\n")
+    assert [line.split()[1] for line in done.stderr.splitlines()].count("capture") == 1
     assert ended(tmp_path) == ("exit", 0)
 
 

@@ -57,6 +57,9 @@ export class Capture {
   readonly frameFunction: Int32Array;
   readonly frameFile: Int32Array;
   readonly frameLine: Int32Array;
+  /** The function that the frame is part of, which for a comprehension is the one around it, and the function's first line. */
+  readonly framePartOf: Int32Array;
+  readonly frameFirstLine: Int32Array;
   /** Call paths: the caller of each, its frame, and the first path after all below it. */
   readonly parent: Int32Array;
   readonly frame: Int32Array;
@@ -109,6 +112,8 @@ export class Capture {
     this.frameFunction = ints(described.frames.function);
     this.frameFile = ints(described.frames.file);
     this.frameLine = ints(described.frames.line);
+    this.framePartOf = ints(described.frames.part_of);
+    this.frameFirstLine = ints(described.frames.first_line);
     this.frameGone = described.frames.gone ? ints(described.frames.gone) : new Int32Array(this.frameLine.length);
     this.frame = ints(described.nodes.frame);
     this.parent = ints(described.nodes.above);

@@ -17,8 +17,6 @@ export function factsOf(capture: Capture): string {
   const { whole } = capture.described;
   if (whole)
     return `${count(whole.processes)} processes on ${printable(whole.host)} over ${seconds(process.duration_ns)}`;
-  const ended = { exit: "ended", killed: "was killed", recording: "is still running" }[process.ended];
-  const code = process.exit_code ? ` with exit code ${process.exit_code}` : "";
   const mode =
     process.mode === "exact"
       ? "every block recorded"
@@ -29,9 +27,7 @@ export function factsOf(capture: Capture): string {
           : `blocks below ${size(process.sample_bytes)} sampled`;
   return [
     process.python && `Python ${printable(process.python)}`,
-    capture.isHistory
-      ? `over ${seconds(process.duration_ns)}`
-      : `process ${process.pid} ${ended}${code} after ${seconds(process.duration_ns)}`,
+    capture.isHistory ? `over ${seconds(process.duration_ns)}` : printable(process.words),
     mode,
     day(process.started_at),
   ]

@@ -56,6 +56,8 @@ export interface Capture {
     function: Column;
     file: Column;
     line: Column;
+    part_of: Column;
+    first_line: Column;
     gone?: Column;
   };
   /**
@@ -536,6 +538,10 @@ export interface Process {
    * how the process ended, where more is known than its exit code: an uncaught signal, SIGSEGV at the end of a stack, a fatal error of the interpreter, `_exit()` without exit callbacks, another program in its place
    */
   ended_by?: "" | "signal" | "stack overflow" | "fatal error" | "_exit" | "exec";
+  /**
+   * the process and how it ended, as in every report; it may run on after its recording
+   */
+  words: string;
 }
 /**
  * Where resident memory was at one moment: the parts add up to resident_bytes.
@@ -603,6 +609,10 @@ export interface Scope {
   allocated_start_bytes?: number | null;
   allocated_end_bytes?: number | null;
   allocated_peak_bytes?: number | null;
+  /**
+   * at the phase's end; of one that has not ended, when its process was last heard of
+   */
+  allocated_last_bytes?: number | null;
 }
 /**
  * A line of source, with all that it called. Each byte is in one line; bytes are without untouched_bytes.

@@ -54,22 +54,22 @@ export interface Keys {
 
 /** The keys of all frames of a capture at this fineness. */
 export function keysOf(capture: Capture, by: Grouping): Keys {
-  const { frameFunction, frameFile, frameLine, files } = capture;
+  const { frameFunction, framePartOf, frameFile, frameLine, frameFirstLine, files } = capture;
   const numbers = new Map<string | number, number>();
   const list: Key[] = [];
   const ofFrame = new Int32Array(frameFunction.length);
   for (let frame = 0; frame < frameFunction.length; frame += 1) {
-    const [fn, file, line] = [frameFunction[frame], frameFile[frame], frameLine[frame]];
+    const isLine = by === "line";
+    const [fn, line] = isLine ? [frameFunction[frame], frameLine[frame]] : [framePartOf[frame], frameFirstLine[frame]];
+    const file = frameFile[frame];
     const of = files[file];
-    const gone = by === "line" && capture.frameGone[frame] === 1;
+    const gone = isLine && capture.frameGone[frame] === 1;
     const id =
-      by === "line"
+      isLine || by === "function"
         ? ((fn * files.length + file) * 0x400000 + line) * (gone ? -1 : 1)
-        : by === "function"
-          ? fn * files.length + file
-          : by === "file"
-            ? file
-            : of.module;
+        : by === "file"
+          ? file
+          : of.module;
     let number = numbers.get(id);
     if (number === undefined) {
       number = list.length;
@@ -77,8 +77,7 @@ export function keysOf(capture: Capture, by: Grouping): Keys {
       const place = of.name ? file : -1;
       if (by === "file") list.push({ name: of.short || "[native]", file: place, line: 0 });
       else if (by === "module") list.push({ name: of.module, file: place, line: 0 });
-      else
-        list.push({ name: capture.functions[fn], file: place, line: by === "line" ? line : 0, ...(gone && { gone }) });
+      else list.push({ name: capture.functions[fn], file: place, line, ...(gone && { gone }) });
     }
     ofFrame[frame] = number;
   }
@@ -159,7 +158,7 @@ export class Shape {
     this.keys = look.by === "thread" ? threadKeys(capture) : keysOf(capture, look.by);
     const isHidden = look.by === "thread" ? new Uint8Array(capture.frameFile.length) : hiddenFrames(capture, look);
     const isCoarse = look.by === "file" || look.by === "module" || look.by === "thread";
-    const { parent, frame, thread, isThreadRoot } = capture;
+    const { parent, frame, frameFunction, thread, isThreadRoot } = capture;
     const place = new Int32Array(parent.length);
     const parents = [0];
     const keys = [-1];
@@ -181,7 +180,10 @@ export class Shape {
           : collapsing
             ? collapsing.keyAt(node, above)
             : this.keys.ofFrame[frame[node]];
-      if (key < 0 || (isCoarse && above !== 0 && keys[above] === key)) {
+      // By function, the frame of a comprehension is one with that of the function around it.
+      const isOne =
+        isCoarse || (look.by === "function" && capture.framePartOf[frame[node]] !== frameFunction[frame[node]]);
+      if (key < 0 || (isOne && above !== 0 && keys[above] === key)) {
         place[node] = above;
         continue;
       }

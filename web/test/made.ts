@@ -27,7 +27,7 @@ export class Packer {
   }
 }
 
-type FrameOf = [name: string, file: string, line: number];
+type FrameOf = [name: string, file: string, line: number, firstLine?: number, partOf?: string];
 
 interface Holder {
   path: FrameOf[];
@@ -55,7 +55,7 @@ export function made(holders: Holder[], slices = 1): Capture {
   const packer = new Packer();
   const functions: string[] = [];
   const files: string[] = [];
-  const frames: [number, number, number][] = [];
+  const frames: number[][] = [];
   const numberOf = <Item>(list: Item[], item: Item): number => {
     const known = list.findIndex((one) => JSON.stringify(one) === JSON.stringify(item));
     return known >= 0 ? known : list.push(item) - 1;
@@ -67,11 +67,13 @@ export function made(holders: Holder[], slices = 1): Capture {
     if (!next) node.below.set(id, (next = { frame, thread, below: new Map(), holders: [] }));
     return next;
   };
-  numberOf(frames, [numberOf(functions, ""), numberOf(files, ""), 0]);
+  numberOf(frames, [numberOf(functions, ""), numberOf(files, ""), 0, 0, 0]);
   holders.forEach((holder, index) => {
     let node = step(root, holder.thread ?? "MainThread", 0);
-    for (const [name, file, line] of holder.path)
-      node = step(node, null, numberOf(frames, [numberOf(functions, name), numberOf(files, file), line]));
+    for (const [name, file, line, firstLine = 1, partOf = name] of holder.path) {
+      const [of, around] = [numberOf(functions, name), numberOf(functions, partOf)];
+      node = step(node, null, numberOf(frames, [of, numberOf(files, file), line, around, firstLine]));
+    }
     node.holders.push(index);
   });
   const above: number[] = [];
@@ -100,7 +102,7 @@ export function made(holders: Holder[], slices = 1): Capture {
   const described = {
     title: "made.py",
     summary: {
-      process: { mode: "exact", sample_bytes: 64, duration_ns: slices * 1e9 },
+      process: { mode: "exact", words: "process 7 ended after 1 s", sample_bytes: 64, duration_ns: slices * 1e9 },
       peak: { at_ns: 5e8, allocated_bytes: sum(holders.map((one) => one.peak)) },
       resident: { start_bytes: 50, end_bytes: 80 },
       scopes: [],
@@ -119,6 +121,8 @@ export function made(holders: Holder[], slices = 1): Capture {
       function: packer.add(frames.map((one) => one[0])),
       file: packer.add(frames.map((one) => one[1])),
       line: packer.add(frames.map((one) => one[2])),
+      part_of: packer.add(frames.map((one) => one[3])),
+      first_line: packer.add(frames.map((one) => one[4])),
     },
     nodes: { above: packer.add(above), frame: packer.add(frame) },
     threads,

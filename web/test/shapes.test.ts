@@ -76,6 +76,43 @@ test("by function lines are one, by file a callee in the same file is its caller
   assert.equal(told(treeOf({ ...LOOK, by: "thread" })), "100(MainThread 95 worker 5)");
 });
 
+test("by function equal names are told apart by their first lines, and a comprehension is part of its function", () => {
+  const lambdas = made([
+    {
+      path: [
+        ["main", "/app/a.py", 9, 8],
+        ["<lambda>", "/app/a.py", 2, 2],
+      ],
+      peak: 30,
+    },
+    {
+      path: [
+        ["main", "/app/a.py", 9, 8],
+        ["<lambda>", "/app/a.py", 4, 4],
+      ],
+      peak: 20,
+    },
+    {
+      path: [
+        ["main", "/app/a.py", 10, 8],
+        ["main.<locals>.<listcomp>", "/app/a.py", 10, 8, "main"],
+      ],
+      peak: 10,
+    },
+  ]);
+  const shape = new Shape(lambdas, { ...LOOK, by: "function" });
+  const tree = new Upright(shape, figuresOf(shape, lambdas.peak, chosen(lambdas, ALL)));
+  assert.equal(told(tree), "60(main 60(<lambda> 30 <lambda> 20))");
+  assert.deepEqual(
+    rank(shape, lambdas.peak, ALL).map((row) => [row.key.name, row.key.line, row.ownBytes]),
+    [
+      ["<lambda>", 2, 30],
+      ["<lambda>", 4, 20],
+      ["main", 8, 10],
+    ],
+  );
+});
+
 test("what is left out gives what it holds to its caller", () => {
   assert.equal(
     told(treeOf({ ...LOOK, hideImports: false })),

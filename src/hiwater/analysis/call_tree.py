@@ -3,7 +3,7 @@
 node    a call path of the capture; node 0 is none, and every parent has a smaller number than its children
 key     the group of a frame: frames with equal keys are shown as one
 place   the node that represents a node: roots of threads have no parent, and in the coarse groupings (file, module, thread, task) a frame
-        and its caller with the same key are one
+        and its caller with the same key are one; by function, so are a comprehension and the function around it
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import overload
 import numpy as np
 import numpy.typing as npt
 
+from hiwater.analysis.definitions import functions_of_codes
 from hiwater.analysis.naming import module_of
 from hiwater.capture.paths import Frame, Ints, numbered
 from hiwater.capture.tables import Tables
@@ -43,7 +44,8 @@ class CallTree:
     """The call tree as int64 arrays with one element for each node of the capture.
 
     `parent` is the node of the caller, which is smaller than the node, and `key` an index in `frames`. `place` is the node that
-    represents this node; entries of `parent` and `key` are valid only for such nodes.
+    represents this node; entries of `parent` and `key` are valid only for such nodes. `functions` has for each of `frames` its function at
+    the function's first line.
     """
 
     grouping: Grouping
@@ -51,6 +53,7 @@ class CallTree:
     key: Ints
     place: Ints
     frames: Sequence[Frame]
+    functions: Sequence[Frame]
 
     @property
     def stands(self) -> npt.NDArray[np.bool_]:
@@ -67,13 +70,14 @@ def build_call_tree(tables: Tables, grouping: Grouping = Grouping.stack, *, hide
     frame with the import statement. Reports for people use it; exported data has all frames.
     """
     parent = tables.paths.parent
+    functions: Sequence[Frame] = ()
     if grouping == Grouping.thread:
         key, frames = _thread_keys(tables, parent)
     elif grouping == Grouping.task:
         parent = np.where(_is_loop(tables)[parent], 0, parent)
         key, frames = _task_keys(tables, parent)
     else:
-        key, frames = _frame_keys(tables, grouping)
+        key, frames, functions = _frame_keys(tables, grouping)
     own = np.arange(len(parent))
     place = own if grouping in _ORIGINS else np.where(tables.paths.is_thread, 0, own)
     if hide_imports and grouping not in _ORIGINS:
@@ -81,7 +85,17 @@ def build_call_tree(tables: Tables, grouping: Grouping = Grouping.stack, *, hide
     if grouping in COARSE:
         above = place[parent]
         place = follow(np.where((place == own) & (above != 0) & (key == key[above]), above, place))
-    return CallTree(grouping, place[parent], key, place, frames)
+    if grouping == Grouping.function:
+        place = follow(np.where((place == own) & _is_part(tables) & (key == key[parent]), parent, place))
+    return CallTree(grouping, place[parent], key, place, frames, functions or frames)
+
+
+def _is_part(tables: Tables) -> npt.NDArray[np.bool_]:
+    """For each node, whether it is the frame of a comprehension, which is part of the function around it."""
+    around, _ = functions_of_codes(tables)
+    codes, code = tables["codes"], tables["nodes"]["code"]
+    is_part: npt.NDArray[np.bool_] = (codes["function"] != codes["function"][around])[code]
+    return is_part
 
 
 def _is_import_system(tables: Tables) -> npt.NDArray[np.bool_]:
@@ -101,7 +115,7 @@ def follow(target: Ints) -> Ints:
         target = further
 
 
-def _frame_keys(tables: Tables, grouping: Grouping) -> tuple[Ints, Sequence[Frame]]:
+def _frame_keys(tables: Tables, grouping: Grouping) -> tuple[Ints, Sequence[Frame], Sequence[Frame]]:
     """Keys by the names and lines of code objects, not by their identity: a function that was compiled twice is one function."""
     codes, nodes = tables["codes"], tables["nodes"]
     code = nodes["code"].astype(np.int64)
@@ -109,19 +123,22 @@ def _frame_keys(tables: Tables, grouping: Grouping) -> tuple[Ints, Sequence[Fram
     if grouping == Grouping.module:
         names = [module_of(name, tables.facts.get("cwd", "")) for name in file_names]
         distinct, again = np.unique(np.array(names, dtype=object), return_inverse=True)
-        return again[file_key][code], [Frame(name or "[native]", "", 0) for name in distinct.tolist()]
+        return again[file_key][code], [Frame(name or "[native]", "", 0) for name in distinct.tolist()], ()
     if grouping == Grouping.file:
-        return file_key[code], [Frame(name or "[native]", "", 0) for name in file_names]
+        return file_key[code], [Frame(name or "[native]", "", 0) for name in file_names], ()
     function_names, function_key = _by_text(tables, codes["function"])
     pair = function_key * len(file_names) + file_key
+    around, number = functions_of_codes(tables)
+    of_function, key_of_code = around[np.unique(number, return_index=True)[1]], number
+    functions = FrameNames(
+        pair[of_function], codes["first_line"][of_function].astype(np.int64), function_names, file_names
+    )
     if grouping == Grouping.function:
-        distinct, key = np.unique(pair, return_inverse=True)
-        lines = np.zeros(len(distinct), np.int64)
-        lines[key] = codes["first_line"]
-        return key[code], FrameNames(distinct, lines, function_names, file_names)
+        return key_of_code[code], functions, functions
     pairs, pair_key = np.unique(pair, return_inverse=True)
-    distinct, key = np.unique((pair_key[code] << 32) | nodes["line"], return_inverse=True)
-    return key, FrameNames(pairs[distinct >> 32], distinct & 0xFFFFFFFF, function_names, file_names)
+    distinct, first, key = np.unique((pair_key[code] << 32) | nodes["line"], return_index=True, return_inverse=True)
+    frames = FrameNames(pairs[distinct >> 32], distinct & 0xFFFFFFFF, function_names, file_names)
+    return key, frames, functions.chosen(key_of_code[code[first]])
 
 
 def _thread_keys(tables: Tables, parent: Ints) -> tuple[Ints, Sequence[Frame]]:
@@ -134,7 +151,7 @@ def _thread_keys(tables: Tables, parent: Ints) -> tuple[Ints, Sequence[Frame]]:
 def _task_keys(tables: Tables, parent: Ints) -> tuple[Ints, Sequence[Frame]]:
     """Keys by a task's coroutine, the outermost frame where `parent` ends at asyncio's event loop. Callbacks of the loop are as tasks."""
     root = follow(np.where(parent == 0, np.arange(len(parent)), parent))
-    key, frames = _frame_keys(tables, Grouping.function)
+    key, frames, _ = _frame_keys(tables, Grouping.function)
     is_task = _is_loop(tables)[tables["nodes"]["parent"]]
     return np.where(is_task[root], key[root], len(frames)), [*frames, Frame("[no task]", "", 0)]
 
@@ -174,3 +191,7 @@ class FrameNames(Sequence[Frame]):
             return [self[number] for number in range(len(self))[key]]
         function, file = divmod(int(self._pair[key]), max(1, len(self._files)))
         return Frame(self._functions[function], self._files[file], int(self._line[key]))
+
+    def chosen(self, keys: Ints) -> FrameNames:
+        """A sequence of these of the frames."""
+        return FrameNames(self._pair[keys], self._line[keys], self._functions, self._files)

@@ -39,7 +39,8 @@ class Limits:
 class CompactedCapture:
     """The arrays have one dimension and are int64 or bool.
 
-    `parent` and `frame` have an element for each call path in depth-first order; path 0 is none. `node_of_path` is the capture's node of
+    `parent` and `frame` have an element for each call path in depth-first order; path 0 is none. `functions` has for each of `frames` its
+    function at the function's first line. `node_of_path` is the capture's node of
     each path, -1 for a path of merged stacks. `holder_node`, `holder_kind`, `holder_is_sampled` and each of `columns` have an element for
     each holder, in the order of the capture's accounts. `holder_of_account` has the holder's index for each account, -1 for accounts
     without figures. The `entry_` arrays have an element for each difference of a holder from the slice before, in the order of the
@@ -49,6 +50,7 @@ class CompactedCapture:
     parent: Ints
     frame: Ints
     frames: list[Frame]
+    functions: list[Frame]
     threads: dict[int, str]
     holder_node: Ints
     holder_kind: Ints
@@ -86,6 +88,7 @@ def compact(capture: Capture, limits: Limits | None = None) -> CompactedCapture:
         shape.parent,
         shape.frame,
         shape.frames,
+        shape.functions,
         shape.threads,
         shape.holder_node,
         shape.holder_kind,
@@ -223,6 +226,7 @@ class _Shape:
     parent: Ints
     frame: Ints
     frames: list[Frame]
+    functions: list[Frame]
     threads: dict[int, str]
     node_of_path: Ints
     holder_node: Ints
@@ -249,12 +253,21 @@ def _merge(tables: Tables, is_kept: Bools, is_merged: Bools, node_kept: Bools) -
     keys[enter] = np.append(call_tree.key[kept], none)
     origin[enter] = np.append(kept, none)
     distinct, frame = np.unique(keys, return_inverse=True)
-    frames = [MERGED_FRAME if key < 0 else call_tree.frames[key] for key in distinct.tolist()]
+    frames, functions = (
+        [MERGED_FRAME if key < 0 else of_key[key] for key in distinct.tolist()]
+        for of_key in (call_tree.frames, call_tree.functions)
+    )
     roots = np.flatnonzero(tables.paths.is_thread & node_kept)
     names, name = tables.paths.threads(roots)
     threads = {place: names[which] for place, which in zip(enter[number[roots]].tolist(), name.tolist(), strict=True)}
     return _Shape(
-        parents, frame, frames, threads, origin, *_holders(tables, is_kept, is_merged, enter[node_of_account])
+        parents,
+        frame,
+        frames,
+        functions,
+        threads,
+        origin,
+        *_holders(tables, is_kept, is_merged, enter[node_of_account]),
     )
 
 

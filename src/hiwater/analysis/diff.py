@@ -228,8 +228,9 @@ class _Comparer:
             return frame.function
         if by == Grouping.file:  # a row by file has the path in the place of the function
             return frame.function if side else self.matching.file_before(frame.function)
-        name = self._name[side](frame)
-        return name[:2] if by == Grouping.function else name
+        if by == Grouping.function and not side:
+            return self.matching.function_before(frame)
+        return self._name[side](frame)
 
     def _changes(self, found: dict[object, list[list[ranking.RankedRow]]]) -> Changes:
         changes = []

@@ -80,7 +80,7 @@ class _Side:
     ) -> None:
         self.capture = capture
         self.call_tree = build_call_tree(capture.tables, Grouping.line)
-        self.frames = list(self.call_tree.frames)
+        self.frames, self.functions = list(self.call_tree.frames), list(self.call_tree.functions)
         self.names = [name(frame) for frame in self.frames]
         self.parent = capture.tables.paths.parent
         self.is_part = np.array([is_comprehension(frame) for frame in self.frames], bool)
@@ -132,6 +132,7 @@ class _Union:
     def __init__(self, later: CompactedCapture, before: _Side, after: _Side, matching: Matching) -> None:
         self._before, self._matching = before, matching
         self._parent, self._frame, self._frames = later.parent.tolist(), later.frame.tolist(), list(later.frames)
+        self._functions = list(later.functions)
         self._threads = dict(later.threads)
         self._holders = list(
             zip(later.holder_node.tolist(), later.holder_kind.tolist(), later.holder_is_sampled.tolist(), strict=True)
@@ -144,9 +145,11 @@ class _Union:
         for path, node in enumerate(later.node_of_path.tolist()):
             if node >= 0:
                 self._register(after.place(node), path)
-        self._known = dict[tuple[Key, bool], Frame]()
-        for frame, name, is_part in zip(after.frames, after.names, after.is_part.tolist(), strict=True):
-            self._known.setdefault((name, is_part), frame)
+        self._known = dict[tuple[Key, bool], tuple[Frame, Frame]]()
+        for frame, function, name, is_part in zip(
+            after.frames, after.functions, after.names, after.is_part.tolist(), strict=True
+        ):
+            self._known.setdefault((name, is_part), (frame, function))
         self._merges = {self._parent[path]: path for path, node in enumerate(later.node_of_path.tolist()) if node < 0}
         self._merge_holders = {
             holder: number for number, holder in enumerate(self._holders) if later.node_of_path[holder[0]] < 0
@@ -198,17 +201,24 @@ class _Union:
         """The number of the frame of a path that is gone: the matching frame of the later capture, or a frame that is gone, too."""
         side = self._before
         key = int(side.call_tree.key[node])
-        frame, is_gone = side.frames[key], False
+        frame, function, is_gone = side.frames[key], side.functions[key], False
         if side.capture.tables.paths.is_thread[node]:
             self._threads[path] = side.capture.tables.paths.thread(node)
         else:
             name, is_part = side.names[key], bool(side.is_part[key])
             match = self._known.get((name, is_part)) or self._known.get((name, not is_part))
             is_gone = match is None
-            frame = match or Frame(frame.function, self._file_of(frame.file), frame.line)
+            frame, function = match or (
+                Frame(frame.function, self._file_of(frame.file), frame.line),
+                Frame(function.function, self._file_of(function.file), self._matching.function_before(function)[2]),
+            )
+        return self._number(frame, function, is_gone)
+
+    def _number(self, frame: Frame, function: Frame, is_gone: bool) -> int:
         number = self._frame_number.setdefault((frame, is_gone), len(self._frames))
         if number == len(self._frames):
             self._frames.append(frame)
+            self._functions.append(function)
             self.is_gone.append(is_gone)
         return number
 
@@ -228,11 +238,7 @@ class _Union:
         if path not in self._merges:
             self._merges[path] = len(self._parent)
             self._parent.append(path)
-            number = self._frame_number.setdefault((MERGED_FRAME, False), len(self._frames))
-            if number == len(self._frames):
-                self._frames.append(MERGED_FRAME)
-                self.is_gone.append(False)
-            self._frame.append(number)
+            self._frame.append(self._number(MERGED_FRAME, MERGED_FRAME, is_gone=False))
         holder = (self._merges[path], *self._what(account))
         number = self._merge_holders.setdefault(holder, len(self._holders))
         if number == len(self._holders):
@@ -254,6 +260,7 @@ class _Union:
             parent=parents,
             frame=frames,
             frames=[replace(frame, function=function_of(frame.function)) for frame in self._frames],
+            functions=self._functions,
             threads={int(enter[path]): name for path, name in self._threads.items()},
             holder_node=enter[nodes],
             holder_kind=kinds,

@@ -4,7 +4,8 @@ Three steps, each on what the one before it found:
 
 files       equal paths; then equal places, as seen from the project or from site-packages; then the two scripts that were run,
             whatever they are called; then what ends alike, where that names one file on either side
-functions   equal qualified names in files that match; a comprehension is part of the function around it
+functions   equal qualified names in files that match, and of several with one name those whose first lines match, in their order; a
+            comprehension is part of the function around it
 lines       of one function, in their order: see `align`
 """
 
@@ -19,6 +20,7 @@ from pathlib import PurePosixPath
 import numpy as np
 
 from hiwater.analysis import sums
+from hiwater.analysis.definitions import functions_of_codes
 from hiwater.analysis.naming import function_of, place_of
 from hiwater.capture import Frame, program
 from hiwater.capture.tables import Tables
@@ -51,7 +53,7 @@ class Side:
     source: SourceText
     files: list[str] = field(default_factory=list)
     lines: dict[tuple[str, str], set[int]] = field(default_factory=lambda: defaultdict(set))
-    first_line: dict[tuple[str, str], int] = field(default_factory=dict)
+    first_lines: dict[tuple[str, str], set[int]] = field(default_factory=lambda: defaultdict(set))
     callees: dict[Key, set[str]] = field(default_factory=lambda: defaultdict(set))
     allocated: dict[Key, int] = field(default_factory=lambda: defaultdict(int))
 
@@ -62,9 +64,9 @@ class Side:
             (function_of(tables.string(function)), tables.string(file), first)
             for function, file, first in zip(*columns, strict=True)
         ]
-        for function, file, first in codes:
-            known = self.first_line.get((function, file), first)
-            self.first_line[function, file] = min(known, first)
+        for code in functions_of_codes(tables)[0].tolist():
+            function, file, first = codes[code]
+            self.first_lines[function, file].add(first)
         self.files = list(dict.fromkeys(file for _, file, _ in codes))
         code_of, line_of, allocated = nodes["code"].tolist(), nodes["line"].tolist(), _allocated(tables)
         for node, parent in enumerate(nodes["parent"].tolist()):
@@ -77,13 +79,18 @@ class Side:
 
     def facts(self, function: str, file: str) -> list[LineFacts]:
         """The recorded lines of a function, in order."""
-        first = self.first_line[function, file]
+        first = min(self.first_lines[function, file])
         found = []
         for line in sorted(self.lines[function, file]):
             callees = frozenset(self.callees.get((function, file, line), ()))
             allocated = self.allocated[function, file, line]
             found.append(LineFacts(line, line - first, self.source(file, line), callees, allocated))
         return found
+
+    def definitions(self, function: str, file: str) -> list[LineFacts]:
+        """The first lines of the functions with this name, in order."""
+        lines = sorted(self.first_lines[function, file])
+        return [LineFacts(line, line - lines[0], self.source(file, line), frozenset()) for line in lines]
 
     @property
     def script(self) -> str:
@@ -103,10 +110,12 @@ class Matching:
     def __init__(self, before: Side, after: Side) -> None:
         self._file = _match_files(before, after)
         self._line: dict[Key, int] = {}
+        self._first_line: dict[Key, int] = {}
         for function, file in before.lines:
             there = self._file.get(file)
             if there is not None and (function, there) in after.lines:
                 self._match_lines(before, after, function, (file, there))
+                self._match_functions(before, after, function, (file, there))
 
     def _match_lines(self, before: Side, after: Side, function: str, files: tuple[str, str]) -> None:
         here, there = before.facts(function, files[0]), after.facts(function, files[1])
@@ -114,6 +123,13 @@ class Matching:
         for line in here:
             # A line without a partner gets a number that no line has: it must not meet another one.
             self._line[function, files[0], line.line] = paired.get(line.line, -line.line)
+
+    def _match_functions(self, before: Side, after: Side, function: str, files: tuple[str, str]) -> None:
+        here, there = before.definitions(function, files[0]), after.definitions(function, files[1])
+        is_one = len(here) == len(there) == 1
+        paired = {here[0].line: there[0].line} if is_one else align(here, there)
+        for line in here:
+            self._first_line[function, files[0], line.line] = paired.get(line.line, -line.line)
 
     def file_before(self, file: str) -> str:
         """The name of a file of the earlier capture."""
@@ -125,9 +141,14 @@ class Matching:
         line = self._line.get((function, frame.file, frame.line), frame.line)
         return function, self.file_before(frame.file), line
 
+    def function_before(self, function: Frame) -> Key:
+        """The name of a function of the earlier capture, a frame at its first line."""
+        key = (function.function, function.file, function.line)
+        return function.function, self.file_before(function.file), self._first_line.get(key, function.line)
+
     @staticmethod
     def after(frame: Frame) -> Key:
-        """The name of a frame of the later capture."""
+        """The name of a frame or a function of the later capture."""
         return function_of(frame.function), frame.file, frame.line
 
 

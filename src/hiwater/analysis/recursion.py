@@ -6,6 +6,8 @@ out. So `a → b → a → b → c` becomes `a → b → c`, and no path has mor
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from hiwater.analysis.call_tree import CallTree
@@ -80,7 +82,7 @@ class _Unfolding:
                 path = self._parent[path]
         place = np.array(self._path_of, np.int64)[self._call_tree.place]
         parent, key = np.array(self._parent, np.int64), np.array(self._path_key, np.int64)
-        return CallTree(self._call_tree.grouping, parent, key, place, self._call_tree.frames)
+        return replace(self._call_tree, parent=parent, key=key, place=place)
 
     def _expand(self, path: int) -> None:
         """Give the callees of all nodes that wait here to paths."""

@@ -31,3 +31,11 @@ def is_being_written(header: Mapping[str, Any]) -> bool:
     pid = header.get("writer_pid") or header["pid"]
     start_ticks = header.get("writer_start_ticks") or header["process_start_ticks"]
     return is_alive(pid, start_ticks, header["boot_id"].decode("ascii", "replace"))
+
+
+def runs_on(header: Mapping[str, Any]) -> bool:
+    """Whether the recording ended and its process did not: somebody detached, or the program stopped its recorder. Only the end of a process tells
+    an exit code, or how else it ended."""
+    if header["state"] == STATE_RECORDING or header["exit_code"] != -1 or header.get("ended_by"):
+        return False
+    return is_alive(header["pid"], header["process_start_ticks"], header["boot_id"].decode("ascii", "replace"))

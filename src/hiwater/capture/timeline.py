@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from hiwater.capture import program
 from hiwater.capture.format import COUNTED_KINDS, KINDS
 from hiwater.capture.paths import Ints
 from hiwater.capture.reader import Records
+from hiwater.capture.slices import read_slices
 from hiwater.capture.tables import Tables, known
 from hiwater.capture.writer import UNKNOWN_EXIT_STATUS
 
@@ -68,7 +69,9 @@ class WatchedProcess:
 @dataclass(frozen=True, slots=True)
 class ScopeSpan:
     """A scope of the program that `hiwater sample` watched, or a phase of a recorded one. Times are nanoseconds since the recording began.
-    Sizes are resident bytes, and allocated bytes where their name says so; None if unknown, and at the end of a phase that has not ended."""
+    Sizes are resident bytes, and allocated bytes where their name says so; None if unknown, and at the end of a phase that has not ended.
+    `allocated_last_bytes` is the size at the phase's end, or of a phase that has not ended, when its process was last heard of: its peak is at
+    least `allocated_peak_bytes`."""
 
     name: str
     pid: int
@@ -82,6 +85,7 @@ class ScopeSpan:
     allocated_start_bytes: int | None = None
     allocated_end_bytes: int | None = None
     allocated_peak_bytes: int | None = None
+    allocated_last_bytes: int | None = None
 
 
 def read_timeline(tables: Tables) -> Timeline:
@@ -130,18 +134,26 @@ def read_scopes(tables: Tables) -> tuple[ScopeSpan, ...]:
     rows = tables.get("scopes")
     if rows is None:
         return ()
-    last_ns = program.duration_ns(tables)
+    last_ns, last_bytes = program.duration_ns(tables), int(tables.header["live_bytes"])
     spans = []
     for row in rows:
         is_open = int(row["end_ns"]) == 0 and "allocated_peak_bytes" in (rows.dtype.names or ())
         end_ns = max(last_ns, int(row["start_ns"])) if is_open else int(row["end_ns"])
         sizes = [known(row[name]) for name in (*_SCOPE_SIZES, *_ALLOCATED) if name in (rows.dtype.names or ())]
         if is_open:
+            # The recorder notes a peak when a phase ends. The peaks of the slices of its time are known before.
+            sizes[5] = max(sizes[5] or 0, last_bytes, _highest_since(tables, int(row["start_ns"])))
             sizes[4] = None
-        spans.append(
-            ScopeSpan(
-                tables.string(int(row["name"])), int(row["pid"]), int(row["thread_id"]), int(row["depth"]),
-                int(row["start_ns"]), end_ns, *sizes,
-            )
+        span = ScopeSpan(
+            tables.string(int(row["name"])), int(row["pid"]), int(row["thread_id"]), int(row["depth"]),
+            int(row["start_ns"]), end_ns, *sizes,
         )  # fmt: skip
+        spans.append(replace(span, allocated_last_bytes=last_bytes if is_open else span.allocated_end_bytes))
     return tuple(sorted(spans, key=lambda span: span.end_ns))
+
+
+def _highest_since(tables: Tables, start_ns: int) -> int:
+    """The highest sum of live bytes from this time on that a slice or a sample of the timeline has."""
+    peaks = [piece.peak_bytes for piece in read_slices(tables) if piece.peak_ns >= start_ns]
+    samples: list[int] = allocated_bytes(tables["timeline"])[tables["timeline"]["at_ns"] >= start_ns].tolist()
+    return max(peaks + samples, default=0)

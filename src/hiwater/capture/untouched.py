@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from hiwater.capture import program
 from hiwater.capture.format import KINDS
 from hiwater.capture.paths import Ints
 from hiwater.capture.snapshot import Holdings, Snapshot
@@ -14,6 +15,7 @@ from hiwater.capture.tables import Tables
 
 SETTLED_NS = 100_000_000
 """Memory that stays untouched between two snapshots this far apart counts as never touched, unless a later one says otherwise."""
+_LITTLE_GROWTH = 1 << 20
 
 
 def untouched_bytes(snapshot: Snapshot) -> int:
@@ -40,8 +42,10 @@ def untouched_of(never: Mapping[int, int], holdings: Holdings) -> Ints:
 
 
 def never_touched(tables: Tables) -> dict[int, int]:
-    """For each node with large blocks, how many bytes of them were untouched when most of them was touched, as far as residency snapshots tell. That must have been so in the last
-    snapshot, or in two that are SETTLED_NS apart: in one alone, the program may have been writing to them."""
+    """For each node with large blocks, how many bytes of them were untouched when most of them was touched, as far as residency snapshots tell.
+    That must have been so in two snapshots that are SETTLED_NS apart, or in the last one: in another alone, the program may have been writing
+    to them. The last one tells of the end in a recording that ended in an orderly way, which takes one then. In others, the process must have
+    lived on for SETTLED_NS without more resident memory."""
     blocks = tables.get("large_blocks")
     if blocks is None or len(blocks) == 0:
         return {}
@@ -59,11 +63,21 @@ def never_touched(tables: Tables) -> dict[int, int]:
         elif (resident, size) == (known.touched, known.requested):
             most[node] = replace(known, last_ns=at_ns)
     most.pop(0, None)  # allocated by no recorded call path
+    is_of_the_end = program.ended(tables) == "exit" or _was_at_rest_after(tables, last_ns)
     return {
         node: found.requested - found.touched
         for node, found in most.items()
-        if found.last_ns - found.first_ns >= SETTLED_NS or found.last_ns == last_ns
+        if found.last_ns - found.first_ns >= SETTLED_NS or (is_of_the_end and found.last_ns == last_ns)
     }
+
+
+def _was_at_rest_after(tables: Tables, last_ns: int) -> bool:
+    """Whether the process lived on after its last residency snapshot and had no more resident memory then."""
+    parts = tables.get("residency")
+    if parts is None or program.duration_ns(tables) - last_ns < SETTLED_NS:
+        return False
+    then = int(parts["resident_bytes"][parts["at_ns"] == last_ns].astype(np.int64).sum())
+    return int(tables.header["resident_last_bytes"]) - then <= _LITTLE_GROWTH
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, TextIO
 
 from hiwater.cli import output, progress
-from hiwater.errors import BadRequest, HiwaterError
+from hiwater.errors import BadRequest, HiwaterError, MomentOutOfRange
 
 if TYPE_CHECKING:  # numpy and rich are loaded when a report is made, not for `--help`
     from hiwater.capture import Run
@@ -295,6 +295,8 @@ def make_reports(paths: Sequence[str], arguments: argparse.Namespace) -> list[Re
     from hiwater.report.request import Report
 
     run, reports = open_run(paths, arguments.kind, getattr(arguments, "pid", None)), []
+    if arguments.at == "oom" and len(run.captures) > 1:
+        run = _of_refused(run)
     for capture in run.captures:
         with naming(str(capture.path)):
             report = Report(
@@ -316,6 +318,21 @@ def make_reports(paths: Sequence[str], arguments: argparse.Namespace) -> list[Re
                 _ = report.holdings
         reports.append(report)
     return reports
+
+
+def _of_refused(run: Run) -> Run:
+    """The processes of the run to which memory was refused. Raises MomentOutOfRange if there is none."""
+    from hiwater.capture import Run
+
+    refused = [one for one in run.captures if one.refusals or one.device_refusals]
+    if not refused:
+        raise MomentOutOfRange(
+            f"memory was refused to none of these {len(run.captures):,} processes",
+            "look at the peak or the end instead",
+        )
+    if len(refused) < len(run.captures):
+        _say(f"memory was refused to {len(refused):,} of {len(run.captures):,} processes, which are shown")
+    return Run(refused, signals=run.signals)
 
 
 def warn(reports: Sequence[Report]) -> None:

@@ -13,12 +13,14 @@ from hiwater._os.sizes import parse_size
 from hiwater.capture import destination
 from hiwater.cli import run_arguments, settings
 from hiwater.cli.messages import say
-from hiwater.recording import launcher, run_before, summary, target
+from hiwater.recording import last_lines, launcher, run_before, summary, target
 from hiwater.recording.recorder import Recorder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from hiwater.recording.recorder import Summary
 
 
 def main(words: Sequence[str]) -> int:
@@ -137,6 +139,8 @@ class ProgramRecording:
             notify=lambda text: say(f"warning: {text}"),
         )
         self._recorder.exclude_script(_outermost_file())
+        if not self._arguments.quiet:
+            self._recorder.show_last_lines(last_lines.this_process())
         self._limit = parse_size(arguments.limit) if arguments.limit is not None else 0
         if self._limit:
             self._recorder.note("limit_bytes", str(self._limit))
@@ -161,6 +165,8 @@ class ProgramRecording:
             say(f"warning: the program runs without being recorded: {error}")
         else:
             self._begun = True
+            if not self._arguments.quiet:
+                last_lines.begin(self._recorder.path)
             if self._recorder.kept_in_memory:
                 say(summary.kept_in_memory(self._recorder.path))
             native.load().on_exit(self._finish_abruptly)
@@ -240,9 +246,8 @@ class ProgramRecording:
     def _tell(self) -> None:
         shown = summary.from_here(self._recorder.path)
         result = self._recorder.summary()
-        children = summary.children_line(self._recorder.path) if self._arguments.children else None
-        for line in [] if self._arguments.quiet else [*summary.summary_lines(result, shown), *filter(None, [children])]:
-            say(line)
+        if not self._arguments.quiet:
+            self._tell_figures(result, shown)
         if self._has_holders and not self._arguments.quiet:
             say(f"holders: read what held the objects at the end with `hiwater holders {shown}`")
         trouble = summary.trouble(result)
@@ -251,6 +256,16 @@ class ProgramRecording:
         if self._arguments.format is not None and not result["is_lost"]:
             self._leave_the_program()
             self._report(self._arguments.format, shown)
+
+    def _tell_figures(self, result: Summary, shown: str) -> None:
+        """Write the last lines: of a run of several processes by another process, because that needs numpy and all captures."""
+        of_several = last_lines.are_about_several(self._recorder.path)
+        if of_several and last_lines.write(self._recorder.path):
+            return
+        for line in summary.summary_lines(result, shown):
+            say(line)
+        if of_several:
+            say(summary.alone_line(self._recorder.path))
 
     def _leave_the_program(self) -> None:
         """Restore the streams and the search path. Those of the program could disturb a report."""

@@ -29,7 +29,8 @@ HELP = f"""\
 {USAGE}
 
 Runs a program exactly as python would and records every allocation it makes. Ends with the peaks, the line that held
-most at the peak, and the path of the capture, on stderr. The exit code is the program's own.
+most at the peak, what befell other processes, and the path of the capture, on stderr. The exit code is the
+program's own.
 
 options:
   -o, --output FILE   the capture; %p is the process id, %h the host, %r the rank (default: hiwater-<program>.%p.hiw)

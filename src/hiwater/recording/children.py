@@ -12,9 +12,13 @@ from contextlib import suppress
 
 from hiwater._os import native
 from hiwater._os.own_command import is_own_command
+from hiwater.capture import destination
+from hiwater.recording import last_lines
 from hiwater.recording.recorder import Recorder
 
 _running: list[Recorder] = []
+_first_capture: list[str] = []
+"""That of the run, where this process was its first one and has executed this program: at its end are the last lines of the run."""
 _SET_BY_HIWATER = 0x9A7  # the last bits of a ceiling that hiwater has set: kOurs of native/base/own_limit.h
 
 
@@ -30,7 +34,8 @@ def _record_here(entry: str) -> None:
     """Record this process, a child of the run that `entry`, the value of `HIWATER_RUN`, describes. Nothing of this may disturb the program:
     if it cannot be recorded, it runs without. The run's index has the start of this process, so its report says so."""
     try:
-        fields = dict(field.split("=", 1) for field in entry.split(";", 8))
+        options, _, folder = entry.partition(";folder=")  # which may have any character
+        fields = dict(field.split("=", 1) for field in options.split(";")) | {"folder": folder}
         recorder = Recorder(
             f"{_escaped(fields['folder'])}/%p-{_milliseconds()}.hiw",
             sample=fields["sample"],
@@ -49,7 +54,11 @@ def _record_here(entry: str) -> None:
         if limit:
             with suppress(OSError):  # the program has lowered the hard limit: the inherited one stays
                 native.load().limit_address_space(limit)  # before the recorder's sampler reads it
+        recorder.show_last_lines(fields["lines"])
         recorder.start(sys.orig_argv)
+        if fields["lines"] == last_lines.this_process():
+            _first_capture.append(fields["folder"].removesuffix(destination.CHILDREN_SUFFIX))
+            last_lines.begin(_first_capture[0])
     except Exception:  # noqa: BLE001 - an error here would be shown as one of the interpreter's start
         return
     import atexit
@@ -70,6 +79,8 @@ def _finish(exit_code: int | None = None) -> None:
     recorder = _running[0]
     if recorder.owned_here:
         recorder.stop(exit_code)
+        if _first_capture:
+            last_lines.write(_first_capture[0])
     else:  # a forked child that ran to the interpreter's end
         native.load().stop(exit_code)
 

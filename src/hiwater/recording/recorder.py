@@ -141,6 +141,7 @@ class Recorder:
         self._accelerators: Accelerators | None = None
         self._run_id = os.urandom(8).hex() if children else ""
         self._run_folder = ""
+        self._shows_last_lines = ""
 
     @property
     def path(self) -> str:
@@ -170,6 +171,11 @@ class Recorder:
     def note(self, key: str, value: str) -> None:
         """Add a fact to the capture. Call it before `start()`."""
         self._facts[key] = value
+
+    def show_last_lines(self, process: str) -> None:
+        """Name the process at whose end the last lines of the run are shown, as `last_lines.this_process()` does: it may execute another program.
+        Call it before `start()`."""
+        self._shows_last_lines = process
 
     def continue_run(self, run_id: str, folder: str) -> None:
         """Make this the recording of a child process: one of the run `run_id`, whose captures are in `folder`. Call it before `start()`."""
@@ -272,7 +278,7 @@ class Recorder:
         return (
             f"HIWATER_RUN=sample={self._sample_bytes};seed={self._sample_seed};history={int(self._wants_histories)};every={self._interval_ns};"
             f"mode={self._mode};words={self._last_words.encode().hex()};limit={self._facts.get('limit_bytes', '0')};"
-            f"run={self._run_id};folder="
+            f"lines={self._shows_last_lines};run={self._run_id};folder="
         )
 
     def _begin_window(self, core: Any) -> str:

@@ -7,6 +7,7 @@ import os
 from hiwater._os import accuracy
 from hiwater._os.sizes import format_size
 from hiwater.capture import destination
+from hiwater.capture.refusal_words import refusal_words
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,40 +18,24 @@ if TYPE_CHECKING:
 
 def summary_lines(summary: Summary, shown_path: str) -> list[str]:
     """Return the lines: a refused request if there was one, the two peaks, the line to change first, and the capture unless it is lost."""
+    return figure_lines(summary) + ([] if summary["is_lost"] else [capture_line(shown_path)])
+
+
+def figure_lines(summary: Summary) -> list[str]:
+    """Return the lines without the capture."""
     refused = summary["refused"]
-    lines = [_refusals(refused)] if refused is not None else []
-    lines += [_peaks(summary), _top_line(summary)]
-    if not summary["is_lost"]:
-        lines.append(f"capture {shown_path}: read it with `hiwater report {shown_path}`")
-    return lines
+    lines = [refusal_words(refused["count"], refused["bytes"], _place(refused))] if refused is not None else []
+    return [*lines, _peaks(summary), _top_line(summary)]
 
 
-def children_line(path: str) -> str | None:
-    """Return the line about the children of the process whose capture is at `path`; None if it started no Python process."""
-    folder = destination.folder_of_children(path)
-    try:
-        with open(os.path.join(folder, destination.CHILDREN_INDEX), encoding="ascii") as index:
-            rows = [row for row in index if row.endswith("\n")]
-        captures = {name.partition("-")[0] for name in os.listdir(folder) if name.endswith(".hiw")}
-    except (OSError, ValueError):
-        return None
-    ended = [row for row in rows if _field(row, "event") == "ended"]
-    recorded = captures | {_field(row, "pid") for row in ended}
-    missing = [row for row in rows if _field(row, "event") == "started" and _field(row, "pid") not in recorded]
-    count = len(captures) + sum(not _field(row, "capture") for row in ended)
-    line = f"{count:,} child process{'' if count == 1 else 'es'} recorded, too, in {from_here(folder)}"
-    if ended:
-        peak, pid = max((int(_field(row, "peak_bytes")), _field(row, "pid")) for row in ended)
-        line += f": the highest peak of those that ended is {_size(peak)}, of process {pid}"
-    if missing:
-        line += f"; {len(missing):,} not recorded, such as {_field(missing[0], 'program')} {_field(missing[0], 'why')}"
-    return line.rstrip()
+def capture_line(shown_path: str) -> str:
+    """Return the line with the path of the capture."""
+    return f"capture {shown_path}: read it with `hiwater report {shown_path}`"
 
 
-def _field(row: str, name: str) -> str:
-    """Return a value of a row of the index. Not by the module json: the program may have one of its own."""
-    value = row.partition(f'"{name}":')[2]
-    return value[1:].partition('"')[0] if value.startswith('"') else value.partition(",")[0].rstrip().rstrip("}")
+def alone_line(path: str) -> str:
+    """Return the line that follows those of the first process where nothing could be said of the others."""
+    return f"these figures are of the first process alone: the others are in {from_here(destination.folder_of_children(path))}"
 
 
 def trouble(summary: Summary) -> str | None:
@@ -108,12 +93,6 @@ def _device(device: dict[str, Any]) -> str:
 
 
 _WORTH_TELLING = 1 << 20  # bytes
-
-
-def _refusals(refused: RefusedRequests) -> str:
-    times = "a request for memory was" if refused["count"] == 1 else f"{refused['count']:,} requests for memory were"
-    last = "" if refused["count"] == 1 else "the last "
-    return f"{times} refused, {last}of {_size(refused['bytes'])} at {_place(refused)}"
 
 
 def _top_line(summary: Summary) -> str:

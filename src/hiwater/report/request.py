@@ -11,6 +11,7 @@ from hiwater._os.signals import signal_name
 from hiwater.analysis.call_tree import Grouping
 from hiwater.capture import Capture, Run, Snapshot
 from hiwater.capture.format import COUNTED_KINDS
+from hiwater.capture.process import runs_on
 from hiwater.capture.snapshot import Holdings
 from hiwater.report.formatting import printable, seconds, size
 
@@ -149,6 +150,8 @@ class Report:
             return f"killed{self._death_words or f', no sign of life since {seconds(process.duration_ns)}'}"
         if process.ended_by == "exec":
             return "executed another program"
+        if process.ended == "exit" and runs_on(self.capture.header):
+            return "still runs, not recorded"
         return "still runs" if process.ended == "recording" else exit_words(process.exit_code)
 
     @property
@@ -169,21 +172,43 @@ class Report:
 
     @property
     def process_words(self) -> str:
-        """The process, and how it ended."""
+        """The version of Python, the process, and how it ended."""
+        python = self.capture.process.python
+        return (f"Python {printable(python, 40)} · " if python else "") + self.ending_words
+
+    @property
+    def ending_words(self) -> str:
+        """The process, and how it ended. A recording that somebody ended tells nothing of the end of its process."""
         process = self.capture.process
-        killed = f"was killed{self._death_words}"
-        ended = {"exit": "ended", "killed": killed, "recording": "is still running"}[process.ended]
         code = f" with exit code {process.exit_code}" if process.exit_code not in (None, 0) else ""
-        if process.ended_by == "_exit":
-            code = f" by _exit({process.exit_code})"
+        if self.capture.is_timeline:
+            how = f"{self._sampling_words}{code} after"
+        elif process.ended == "killed":
+            how = f"was killed{self._death_words}{code} after"
+        elif process.ended == "recording":
+            how = "is still running after"
         elif process.ended_by == "exec":
-            ended = "executed another program"
-        python = f"Python {printable(process.python, 40)} · " if process.python else ""
+            how = "executed another program after"
+        elif process.ended_by == "_exit":
+            how = f"ended by _exit({process.exit_code}) after"
+        elif process.exit_code is not None:
+            how = f"ended{code} after"
+        else:
+            how = "was recorded for"
         since = ""
         if "attached" in self.capture.facts:
             began = time.localtime(process.started_unix_ns / 1e9)
             since = f", recorded since {time.strftime('%H:%M:%S', began)} (attached)"
-        return f"{python}process {process.pid} {ended}{code} after {seconds(process.duration_ns)}{since}"
+        more = ", and still runs" if process.ended == "exit" and runs_on(self.capture.header) else ""
+        return f"process {process.pid} {how} {seconds(process.duration_ns)}{since}{more}"
+
+    @property
+    def _sampling_words(self) -> str:
+        """How the end came of a process that was watched from outside."""
+        process, watched = self.capture.process, self.capture.processes
+        if process.ended == "exit" and watched and watched[0].end_ns is None:
+            return "ran on when sampling stopped"
+        return {"exit": "ended", "killed": "sampler was killed", "recording": "is still being sampled"}[process.ended]
 
     @property
     def mode_words(self) -> str:

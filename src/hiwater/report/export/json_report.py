@@ -212,6 +212,7 @@ def _process(report: Report) -> dict[str, Any]:
         "exit_code": process.exit_code,
         "signal": None if report.signal is None else signal_name(report.signal),
         "ended_by": process.ended_by,
+        "words": report.ending_words,
         "stop_reason": process.stop_reason,
         "host": report.capture.facts.get("host", ""),
         "rank": report.capture.facts.get("rank"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, TextIO
 
 import numpy as np
@@ -47,7 +48,7 @@ class _Builder:
         self._profile = profile
         self._report = report
         self._texts: dict[str, int] = {"": 0}
-        self._functions: dict[tuple[str, str], int] = {}
+        self._functions: dict[Frame, int] = {}
         self._shows_totals = not is_of_several(report.capture)
 
     def build(self) -> Any:
@@ -99,40 +100,40 @@ class _Builder:
                     str=self._text(printable(names[number])),
                 )
 
-    def _location(self, frame: Frame) -> int:
+    def _location(self, frame: Frame, function: Frame) -> int:
         number = len(self._profile.location) + 1
         line = self._profile.location.add(id=number).line.add()
-        line.function_id, line.line = self._function(frame), frame.line
+        line.function_id, line.line = self._function(replace(function, function=frame.function)), frame.line
         return number
 
-    def _function(self, frame: Frame) -> int:
-        key = (frame.function, frame.file)
-        known = self._functions.get(key)
+    def _function(self, function: Frame) -> int:
+        """The number of a function; `function` has its first line, by which pprof tells equal names of a file apart, too."""
+        known = self._functions.get(function)
         if known is None:
-            known = self._functions[key] = len(self._functions) + 1
-            name, file = self._text(printable(frame.function) or "?"), self._text(printable(frame.file))
-            self._profile.function.add(id=known, name=name, system_name=name, filename=file)
+            known = self._functions[function] = len(self._functions) + 1
+            name, file = self._text(printable(function.function) or "?"), self._text(printable(function.file))
+            self._profile.function.add(id=known, name=name, system_name=name, filename=file, start_line=function.line)
         return known
 
 
 class _PathLocations:
     """The locations of paths, innermost first as in pprof. Each location is made at its first use."""
 
-    def __init__(self, call_tree: CallTree, location: Callable[[Frame], int]) -> None:
-        self._frames, self._make = call_tree.frames, location
+    def __init__(self, call_tree: CallTree, location: Callable[[Frame, Frame], int]) -> None:
+        self._frames, self._functions, self._make = call_tree.frames, call_tree.functions, location
         self._parent, self._key = call_tree.parent.tolist(), call_tree.key.tolist()
         self._location = [0] * len(call_tree.frames)
         self._of_nothing: list[int] = []
 
     def of(self, node: int) -> list[int]:
         if node == 0:
-            self._of_nothing = self._of_nothing or [self._make(NO_FRAME)]
+            self._of_nothing = self._of_nothing or [self._make(NO_FRAME, NO_FRAME)]
             return self._of_nothing
         path = []
         while node:
             key = self._key[node]
             if not self._location[key]:
-                self._location[key] = self._make(self._frames[key])
+                self._location[key] = self._make(self._frames[key], self._functions[key])
             path.append(self._location[key])
             node = self._parent[node]
         return path

@@ -187,14 +187,16 @@ def _stacks(
     """Frames, call paths, holders, and their changes from slice to slice."""
     gone = {"gone": columns.add(arrays.frame_is_gone)} if arrays else {}
     frames: list[Frame] = compacted.frames
-    functions, function_number = numbered(frame.function for frame in frames)
+    functions, function_number = numbered(frame.function for frame in [*frames, *compacted.functions])
     number = np.arange(len(compacted.parent))
     return {
         "functions": functions,
         "frames": {
-            "function": columns.add(function_number),
+            "function": columns.add(function_number[: len(frames)]),
             "file": columns.add(file_number),
             "line": columns.add([frame.line for frame in frames]),
+            "part_of": columns.add(function_number[len(frames) :]),
+            "first_line": columns.add([function.line for function in compacted.functions]),
             **gone,
         },
         "nodes": {"above": columns.add(number - compacted.parent), "frame": columns.add(compacted.frame)},

@@ -10,6 +10,7 @@ from hiwater.analysis.call_tree import IMPORT_SYSTEM
 from hiwater.analysis.naming import is_library
 from hiwater.capture import Frame
 from hiwater.capture.limits import suspects
+from hiwater.capture.refusal_words import refusal_words
 from hiwater.report.formatting import frame_text, place_text, printable, seconds, share, size
 from hiwater.report.request import Report
 from hiwater.report.text.terminal import title
@@ -29,25 +30,28 @@ def refusals(report: Report) -> Iterator[Text]:
     for marker in refused[-_SHOWN:]:
         yield Text.assemble(
             f"  {size(marker.value):>11}{rounded} asked for at {seconds(marker.at_ns)}: ",
-            (frame_text(_own(marker.frames), 90), "bold"),
+            (frame_text(own_frame(marker.frames), 90), "bold"),
         )
 
 
 def refused_in_brief(report: Report) -> Iterator[Text]:
     """One sentence on the requests that were refused, the same as at the end of the run."""
+    if report.capture.refusals:
+        yield Text(refused_sentence(report, report.capture.facts.get("cwd", "")), "bold red")
+
+
+def refused_sentence(report: Report, folder: str) -> str:
+    """The sentence, with paths relative to `folder`; "" where no request was refused."""
     refused = report.capture.refusals
     if not refused:
-        return
-    last = refused[-1]
-    times = "a request for memory was" if len(refused) == 1 else f"{len(refused):,} requests for memory were"
-    which = "of" if len(refused) == 1 else "the last of"
-    frame = _own(last.frames)
-    where = place_text(frame, report.capture.facts.get("cwd", ""), 100)
+        return ""
+    frame = own_frame(refused[-1].frames)
+    where = place_text(frame, folder, 100)
     function = f" in {printable(frame.function, 60)}" if frame.line else ""
-    yield Text(f"{times} refused, {which} {size(last.value)} at {where}{function}", "bold red")
+    return refusal_words(len(refused), refused[-1].value, f"{where}{function}")
 
 
-def _own(frames: tuple[Frame, ...]) -> Frame:
+def own_frame(frames: tuple[Frame, ...]) -> Frame:
     """The innermost frame of the user's own code; if there is none, the innermost frame."""
     frames_shown = [frame for frame in frames if not frame.file.startswith(IMPORT_SYSTEM)]
     own = [frame for frame in frames_shown if not is_library(frame.file)]

@@ -56,11 +56,14 @@ def _phases(capture: Capture, top: int) -> Iterator[Text]:
 def _row(name: str, scopes: list[ScopeSpan]) -> str:
     highest = max(scopes, key=lambda one: one.allocated_peak_bytes or 0)
     grown = sum(
-        one.allocated_end_bytes - one.allocated_start_bytes
+        one.allocated_last_bytes - one.allocated_start_bytes
         for one in scopes
-        if one.allocated_end_bytes is not None and one.allocated_start_bytes is not None
+        if one.allocated_last_bytes is not None and one.allocated_start_bytes is not None
     )
     change = f"kept {size(grown)}" if grown >= 0 else f"freed {size(-grown)}"
+    unended = sum(one.allocated_end_bytes is None for one in scopes)
+    if unended:
+        change += " so far: it did not end" if len(scopes) == 1 else f", {unended:,} did not end"
     times = f"{seconds(highest.start_ns)} – {seconds(highest.end_ns)}"
     often = (
         ""

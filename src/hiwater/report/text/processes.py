@@ -3,6 +3,7 @@ instant."""
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import TextIO
@@ -14,13 +15,15 @@ from hiwater.analysis.job import Job, is_job, limit_share
 from hiwater.analysis.user_lines import rank_lines
 from hiwater.capture import Run, ShortProcess, Unrecorded
 from hiwater.capture.at_once import Instant, Machine
+from hiwater.capture.limits import suspects
 from hiwater.report.formatting import printable, seconds, size
 from hiwater.report.headline import answer
 from hiwater.report.request import Report, run_of
 from hiwater.report.text import job as job_text
-from hiwater.report.text import terminal
+from hiwater.report.text import limits, terminal
 
 _REASONS_SHOWN = 5
+_BEFELL_SHOWN = 3
 _MACHINES_SHOWN = 10
 _FIGURE = 11  # the width of a column
 
@@ -53,15 +56,12 @@ def write(reports: Sequence[Report], stream: TextIO, *, shows_one: bool = False)
 
 def _lines(reports: Sequence[Report], page: terminal.Page) -> Iterator[Text]:
     run = run_of(reports)
-    processes, machines = _count(len(reports) + len(run.short), "process"), _count(len(run.machines), "machine")
-    missing = f", {len(run.unrecorded):,} more not recorded" if run.unrecorded else ""
-    yield Text.assemble(("hiwater", "bold cyan"), "  ", (f"{processes} on {machines}{missing}", "bold"))
-    worst = worst_first(reports)[0]
     job = Job(run.captures) if is_job(run.captures) else None
+    (first, style), *rest = first_lines(reports, run, page.folder)
+    yield Text.assemble(("hiwater", "bold cyan"), "  ", (first, style))
     if job is not None:
         yield from job_text.answer(job)
-    for place, text in enumerate(answers(run, worst, page.folder)):
-        yield Text(text, "" if place else "bold")
+    yield from (Text(text, style) for text, style in rest)
     yield terminal.title("Processes", "each peak is at its own time: they do not add up")
     yield from _table(reports, run, page)
     yield from _not_recorded(run.unrecorded)
@@ -78,6 +78,36 @@ def _lines(reports: Sequence[Report], page: terminal.Page) -> Iterator[Text]:
             yield from _machine(machine)
         if len(several) > _MACHINES_SHOWN:
             yield Text(f"  … and {len(several) - _MACHINES_SHOWN:,} more machines", "dim")
+
+
+def first_lines(reports: Sequence[Report], run: Run, folder: str) -> Iterator[tuple[str, str]]:
+    """How many processes there were, what befell them, and the answers, each with its style. `hiwater run` ends with the same lines. Paths are
+    relative to `folder`."""
+    processes, machines = _count(len(reports) + len(run.short), "process"), _count(len(run.machines), "machine")
+    running = sum(report.capture.process.ended == "recording" for report in reports)
+    still = f", {running:,} of them still running" if running else ""
+    missing = f", {len(run.unrecorded):,} more not recorded" if run.unrecorded else ""
+    yield f"{processes} on {machines}{still}{missing}", "bold"
+    told = [text for report in dead_first(reports) if (text := _befell(report, folder))]
+    yield from ((text, "bold red") for text in told[:_BEFELL_SHOWN])
+    if len(told) > _BEFELL_SHOWN:
+        yield f"… and {len(told) - _BEFELL_SHOWN:,} more that were killed or refused memory", "bold red"
+    for place, text in enumerate(answers(run, worst_first(reports)[0], folder)):
+        yield text, "" if place else "bold"
+    sums = [one.resident for one in run.machines if one.resident is not None and one.is_of_several]
+    if sums:
+        most = max(sums, key=lambda one: one.bytes)
+        yield f"{size(most.bytes)} resident at once, {instant_words(most)}; {shared_words(most)}", ""
+
+
+def _befell(report: Report, folder: str) -> str:
+    """The end of a process that did not come as usual, or memory that it was refused, in one sentence; "" otherwise. Who starts workers ends them by
+    SIGTERM, so that says nothing but of the first process."""
+    refused = limits.refused_sentence(report, folder)
+    is_usual = report.signal == signal.SIGTERM and report.capture.process.started_by != ""
+    if not refused and (is_usual or not report.is_dead):
+        return ""
+    return "; ".join(filter(None, (report.ending_words, refused, *suspects(report.capture.tables))))
 
 
 def _count(number: int, what: str) -> str:

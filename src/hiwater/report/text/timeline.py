@@ -29,15 +29,8 @@ def write(report: Report, stream: TextIO, stacks: Callable[[Report, Page], Itera
 
 def _lines(report: Report, page: Page) -> Iterator[Text]:
     capture = report.capture
-    process = capture.process
     yield program(report, page)
-    ended = {"exit": "ended", "killed": "sampler was killed", "recording": "is still being sampled"}[process.ended]
-    if process.ended == "exit" and capture.processes and capture.processes[0].end_ns is None:
-        ended = "ran on when sampling stopped"
-    code = f" with exit code {process.exit_code}" if process.exit_code not in (None, 0) else ""
-    yield Text(
-        f"process {process.pid} {ended}{code} after {seconds(process.duration_ns)} · watched from outside", "dim"
-    )
+    yield Text(f"{report.ending_words} · watched from outside", "dim")
     yield title("Peak")
     yield resident_peak(report)
     yield at_start_and_end(report)
