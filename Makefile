@@ -87,6 +87,10 @@ test-suites: $(VENV)/installed ## compare parts of other projects' test suites p
 test-long: $(VENV)/installed ## 10⁹ allocations, 10⁵ threads, 10⁵ forks: time and memory for one more must not grow
 	$(BIN)/python tests/stress/long_runs.py $(WORDS)
 
+# Half an hour. Others at work on the machine disturb what is measured from outside.
+test-sums: $(VENV)/installed ## the sums of 1,000 random trees of processes, against what is measured from outside
+	HIWATER_TREES=1000 $(BIN)/python -m pytest -q tests/sums -n 2
+
 test-leaks: $(VENV)/installed ## 20 programs, half of which leak, with 20 seeds each: none missed, none falsely flagged
 	HIWATER_LEAK_SEEDS=20 $(BIN)/python -m pytest -q tests/leaks/test_leak_programs.py -n 2
 

@@ -118,6 +118,11 @@ public:
         const std::int64_t height = header_->slice_peak_bytes;
         return height >= epoch().peak_bytes / 16 * 15 && room_below_peak() >= height / 16;
     }
+    // Whether so many bytes more are nearly the peak of the recording or above it, and clearly above the peak of the slice.
+    bool is_below_height(std::int64_t bytes) const noexcept {
+        const std::int64_t height = header_->live_bytes + bytes;
+        return height >= epoch().peak_bytes / 16 * 15 && height - header_->slice_peak_bytes >= height / 16;
+    }
     // Merges the accounts of threads that shared the lock; each_thread(visit) calls visit(accounts) for each thread. Increases come first:
     // one thread may have allocated a block that another freed, and no account may be negative if the process is killed in between.
     template <typename EachThread>

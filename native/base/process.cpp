@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -65,13 +66,14 @@ int count_threads() noexcept {
     return number == nullptr ? 0 : static_cast<int>(::strtol(number, nullptr, 10));
 }
 
-bool read_shared(Shared* out) noexcept {
-    char text[4096];
-    if (read_file(own_files::shares, text, sizeof text) <= 0) return false;
+bool read_shared(Shared* out, pid_t pid) noexcept {
+    char path[40], text[4096];
+    ::snprintf(path, sizeof path, "/proc/%d/smaps_rollup", pid);
+    if ((pid == 0 ? read_file(own_files::shares, text, sizeof text) : read_file(path, text, sizeof text)) <= 0) return false;
     const std::int64_t resident = kib_after(text, "\nRss:"), proportional = kib_after(text, "\nPss:");
     const std::int64_t clean = kib_after(text, "\nPrivate_Clean:"), dirty = kib_after(text, "\nPrivate_Dirty:");
     if (resident < 0 || proportional < 0 || clean < 0 || dirty < 0) return false;
-    *out = {std::max<std::int64_t>(0, resident - proportional), clean + dirty};
+    *out = {std::max<std::int64_t>(0, resident - proportional), clean + dirty, resident};
     return true;
 }
 
@@ -164,11 +166,56 @@ Stat read_stat(pid_t pid) noexcept {
     const char* at = read_file(path, text, sizeof text) <= 0 ? nullptr : stat_field(text, 3);
     if (at == nullptr || *at == 'Z' || *at == 'X') return {};
     Stat found;
+    if (const char* const faults = stat_field(text, 10)) found.page_faults = ::strtoll(faults, nullptr, 10);
     at = stat_field(text, 20);
     if (at != nullptr) found.threads = static_cast<int>(::strtol(at, nullptr, 10));
     at = stat_field(text, 22);
     if (at != nullptr) found.start_ticks = ::strtoull(at, nullptr, 10);
     return found;
+}
+
+void each_number_in(OwnFile& folder, void (*visit)(const char* name, void* context), void* context) noexcept {
+    struct Entry {  // linux_dirent64
+        std::uint64_t inode, next;
+        unsigned short bytes;
+        unsigned char type;
+        char name[1];
+    };
+    const OwnFile::Reading file(folder);
+    const int fd = file.descriptor();
+    raw::lseek(fd, 0, SEEK_SET);
+    alignas(Entry) char text[8192];
+    for (long n; fd >= 0 && (n = raw::syscall(SYS_getdents64, fd, text, sizeof text)) > 0;) {
+        for (long at = 0; at < n; at += reinterpret_cast<const Entry*>(text + at)->bytes) {
+            const auto* entry = reinterpret_cast<const Entry*>(text + at);
+            if (entry->name[0] >= '0' && entry->name[0] <= '9') visit(entry->name, context);
+        }
+    }
+}
+
+int add_children(pid_t parent, pid_t* numbers, int count, int room) noexcept {
+    struct Found {
+        pid_t parent;
+        pid_t* numbers;
+        int count, room;
+    } found{parent, numbers, count, room};
+    char path[40];
+    ::snprintf(path, sizeof path, "/proc/%d/task", parent);
+    OwnFile folder(path);
+    const auto visit = [](const char* thread, void* context) {
+        auto& all = *static_cast<Found*>(context);
+        char path[64], text[4096];
+        ::snprintf(path, sizeof path, "/proc/%d/task/%.10s/children", all.parent, thread);
+        if (read_file(path, text, sizeof text) <= 0) return;
+        char* end = nullptr;
+        for (const char* at = text; all.count < all.room; at = end) {
+            const long number = ::strtol(at, &end, 10);
+            if (end == at) break;
+            all.numbers[all.count++] = static_cast<pid_t>(number);
+        }
+    };
+    each_number_in(folder, visit, &found);
+    return found.count;
 }
 
 int descriptors_end() noexcept {

@@ -7,6 +7,10 @@
 
 #include "base/own_file.h"
 
+namespace hiwater {
+class OwnFile;
+}
+
 namespace hiwater::process {
 
 struct Resident {
@@ -19,9 +23,10 @@ int count_threads() noexcept;  // of this process; 0 if it cannot be known
 struct Shared {
     std::int64_t excess_bytes = -1;  // RSS minus PSS: what other processes count of the pages that this one shares with them
     std::int64_t private_bytes = -1;
+    std::int64_t resident_bytes = -1;
 };
 // From smaps_rollup: the kernel visits every resident page, which takes about a millisecond for 100 MiB.
-bool read_shared(Shared* out) noexcept;
+bool read_shared(Shared* out, pid_t pid = 0) noexcept;  // 0: of this process
 // Resident bytes from an open /proc/self/statm, or -1; and the size of the address space, if asked for.
 std::int64_t read_statm(int fd, std::int64_t* address_space_bytes = nullptr) noexcept;
 // The same from a file of ours.
@@ -53,11 +58,16 @@ struct Stat {
     // status is left.
     std::uint64_t start_ticks = 0;
     int threads = -1;
+    std::int64_t page_faults = 0;  // that needed no reading of a file
 };
 Stat read_stat(pid_t pid = 0) noexcept;  // 0: of this process
 // The numbers below it have a place in this process's table of open files. Where there are several threads, the kernel takes some 10 ms to
 // enlarge that table. INT_MAX where it is not known.
 int descriptors_end() noexcept;
+// Calls visit(name) for each entry of a folder of /proc whose name is a number. readdir() would take a buffer from the heap.
+void each_number_in(OwnFile& folder, void (*visit)(const char* name, void* context), void* context) noexcept;
+// Appends the numbers of a process's children, as far as there is room; returns how many there are then.
+int add_children(pid_t parent, pid_t* numbers, int count, int room) noexcept;
 void read_boot_id(char out[40]) noexcept;
 std::uint64_t monotonic_ns() noexcept;
 std::uint64_t coarse_monotonic_ns() noexcept;  // the same some milliseconds ago, for a fifth of the time

@@ -201,7 +201,7 @@ private:
     // Of what is not read again once another record follows it, the pages of a full extent leave the process's resident memory. The file
     // has them.
     static constexpr bool is_only_appended(Table table) noexcept {
-        return table == Table::timeline || table == Table::slice_entries || table == Table::pressure;
+        return table == Table::timeline || table == Table::slice_entries || table == Table::pressure || table == Table::relatives;
     }
     void add_chunk() {
         const auto chunk = static_cast<std::uint32_t>(chunks_.size());

@@ -82,6 +82,7 @@ enum class Table : std::uint32_t {
     holder_paths,
     holder_blocks,
     holder_references,
+    relatives,
     count_
 };
 inline constexpr std::uint32_t kTables = static_cast<std::uint32_t>(Table::count_);
@@ -213,6 +214,14 @@ struct PressureRecord {
     // At the last reading of smaps_rollup, for a process that was forked or has forked: RSS minus PSS, which is what others count of the
     // pages that it shares with them; and the pages that it shares with nobody. -1: there is none since the last fork.
     std::int64_t shared_excess_bytes, private_bytes;
+};
+
+// Of the processes of a run, read by the one that began it, itself among them: resident memory, and RSS minus PSS.
+struct RelativeRecord {
+    std::uint64_t at_ns;  // since header.started_ns
+    std::int64_t resident_bytes, shared_excess_bytes;
+    std::uint32_t pid;
+    std::uint32_t reserved;
 };
 
 // An accelerator that the program used, as one library counts it. -1: not measured. A record is kept up to date in place, so that a

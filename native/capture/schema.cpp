@@ -129,6 +129,7 @@ void tables(SchemaText& schema) {
     HIWATER_TABLE(holder_paths, HolderPathRecord, parent, dominator, kind, shared, label, type, objects, bytes, retained_bytes);
     HIWATER_TABLE(holder_blocks, HolderBlockRecord, path, account, blocks, bytes);
     HIWATER_TABLE(holder_references, HolderReferenceRecord, from, to, references);
+    HIWATER_TABLE(relatives, RelativeRecord, at_ns, resident_bytes, shared_excess_bytes, pid, reserved);
 }
 
 }  // namespace

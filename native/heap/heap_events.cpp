@@ -109,6 +109,10 @@ template void* Recorder::record_biased_moved<Kind::native>(Thread&, const void*,
 
 template <Kind kKind>
 void* Recorder::record_biased_rare(Thread& t, LiveTable::Region* region, void* block, std::size_t bytes) noexcept {
+    if (bytes >= kLargeChange) [[unlikely]] {
+        Lock::leave_fast_path(t.ticket);
+        return record_locked(block, bytes, kKind);
+    }
     const std::uintptr_t address = address_of(block);
     std::uint32_t account = t.top->account[static_cast<std::uint32_t>(kKind)];
     if (account == 0) guarded([&] { account = account_at_top(t, kKind); });
@@ -131,6 +135,10 @@ void* Recorder::record_biased_large(Thread& t, LiveTable::Region* region, void* 
         if (t.top->account[kind] == 0) return record_biased_rare<kKind>(t, region, block, bytes);
     }
     const std::uint32_t account = t.top->account[kind];
+    if (bytes >= kLargeChange) [[unlikely]] {
+        Lock::leave_fast_path(t.ticket);
+        return record_locked(block, bytes, kKind);
+    }
     if (!LiveTable::insert_large_fast(region, address_of(block), bytes, account)) [[unlikely]]
         return record_biased_rare<kKind>(t, region, block, bytes);
     accounts_.credit_fast(account, kind, static_cast<std::int64_t>(bytes));
@@ -146,6 +154,7 @@ template void* Recorder::record_biased_rare<Kind::native>(Thread&, LiveTable::Re
 
 void* Recorder::record_locked(void* block, std::size_t bytes, Kind kind) noexcept {
     if (is_inside()) return block;
+    if (bytes >= kLargeChange) before_rise(bytes);
     guarded([&] {
         const std::uintptr_t address = address_of(block);
         LiveTable::Region* const region = live_.room_for(address, bytes);
@@ -187,7 +196,7 @@ void Recorder::forget_biased_rare(Thread& t, LiveTable::Region* region, const vo
     const Block taken = remove_exclusive<true>(region, address, LiveTable::place_of(region, address), &t);
     Lock::leave_fast_path(t.ticket);
     if (taken.account == 0) count_unknown_free(block);
-    if (taken.bytes >= kLargeRelease) announce_release(block, taken);
+    if (taken.bytes >= kLargeChange) announce_release(block, taken);
 }
 
 template <bool kFreed>
@@ -213,9 +222,9 @@ Block Recorder::take_locked(LiveTable::Region* region, std::uintptr_t address) n
 void Recorder::forget_locked(LiveTable::Region* region, const void* block) noexcept {
     // The thread owns the block, so it may read its words without the lock.
     const std::uint64_t bytes = live_.find_block(address_of(block)).bytes;
-    if (bytes >= kLargeRelease) before_release(bytes);
+    if (bytes >= kLargeChange) before_release(bytes);
     if (take_locked<true>(region, address_of(block)).account == 0) count_unknown_free(block);
-    if (bytes >= kLargeRelease) after_release();
+    if (bytes >= kLargeChange) after_release();
 }
 
 // A block of any size, in a stretch that may have large blocks. Makes no call, so no register has to be saved.
@@ -236,7 +245,7 @@ void Recorder::forget_any_size(LiveTable::Region* region, const void* block) noe
         count_unknown_free(block);
     }
     Lock::leave_fast_path(t->ticket);
-    if (taken.bytes >= kLargeRelease) [[unlikely]]
+    if (taken.bytes >= kLargeChange) [[unlikely]]
         announce_release(block, taken);
 }
 

@@ -80,6 +80,7 @@ Recorder::Counts Recorder::counts_of(const Thread& t) const noexcept {
 
 void* Recorder::record_sampled(void* block, std::size_t bytes, Kind kind) noexcept {
     if (!may_sample_now()) return block;
+    if (bytes >= kLargeChange) before_rise(bytes);
     guarded([&] {
         Thread* self = mine();
         if (self == nullptr || !is_sampled(*self, bytes)) return;
@@ -124,7 +125,7 @@ Block Recorder::take_sampled(const void* block) noexcept {
 
 void Recorder::forget_sampled(const void* block) noexcept {
     const Block taken = take_sampled(block);
-    if (taken.bytes >= kLargeRelease) announce_release(block, taken);
+    if (taken.bytes >= kLargeChange) announce_release(block, taken);
 }
 
 // Under the lock: the block was not freed.

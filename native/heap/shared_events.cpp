@@ -72,7 +72,7 @@ template <Kind kKind>
 void* Recorder::record_shared(Thread& t, LiveTable::Region* region, void* block, std::size_t bytes) noexcept {
     if (!share_or_leave(t)) [[unlikely]]
         return record_locked(block, bytes, kKind);
-    const bool is_recorded = add_shared<kKind>(t, region, reinterpret_cast<std::uintptr_t>(block), bytes);
+    const bool is_recorded = bytes < kLargeChange && add_shared<kKind>(t, region, reinterpret_cast<std::uintptr_t>(block), bytes);
     Lock::leave_fast_path(t.ticket);
     return is_recorded ? block : record_locked(block, bytes, kKind);
 }
@@ -117,7 +117,7 @@ void Recorder::forget_shared(Thread& t, LiveTable::Region* region, const void* b
     } else {
         place = LiveTable::place_of(region, address);
     }
-    if (!kPlain && LiveTable::find_block(region, address, place).bytes >= kLargeRelease) [[unlikely]] {
+    if (!kPlain && LiveTable::find_block(region, address, place).bytes >= kLargeChange) [[unlikely]] {
         Lock::leave_fast_path(t.ticket);
         return forget_locked(region, block);
     }

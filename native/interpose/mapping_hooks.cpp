@@ -87,12 +87,12 @@ void* hook_mmap(void* hint, std::size_t bytes, int protection, int flags, int fd
 
 int hook_munmap(void* at, std::size_t bytes) {
     if (!recording()) return real<hook_munmap>(at, bytes);
-    if (bytes >= Recorder::kLargeRelease) recorder().before_release(bytes);
+    if (bytes >= Recorder::kLargeChange) recorder().before_release(bytes);
     TakenRange taken;
     recorder().take_range(reinterpret_cast<std::uintptr_t>(at), round_up(bytes, kPage), &taken);
     const int result = real<hook_munmap>(at, bytes);
     if (result != 0) recorder().put_back_range(taken);
-    if (bytes >= Recorder::kLargeRelease) recorder().after_release();
+    if (bytes >= Recorder::kLargeChange) recorder().after_release();
     spare_room.refill();
     return result;
 }

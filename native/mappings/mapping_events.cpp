@@ -17,6 +17,7 @@ void Recorder::on_shared_object(const SharedObject& object) noexcept {
 void Recorder::on_map(std::uintptr_t start, std::size_t bytes, const NewMapping& mapping) noexcept {
     if (is_inside() || bytes == 0) return;
     if (!is_on()) return lose_event();
+    if (bytes >= kLargeChange && capture::is_counted(mapping.kind)) before_rise(bytes);
     at_stack_guarded([&](Thread& t) {
         mappings_.forget(start, start + bytes);  // gone now, whoever mapped it
         if (!is_internal(t)) mappings_.map(start, bytes, charged_node(t), mapping);

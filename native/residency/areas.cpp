@@ -2,7 +2,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,6 +9,7 @@
 
 #include "base/own_file.h"
 #include "base/proc_lines.h"
+#include "base/process.h"
 #include "base/raw_calls.h"
 #include "residency/page_flags.h"
 
@@ -70,25 +70,12 @@ std::uintptr_t address_in_stack(const char* thread) noexcept {
     return raw::syscall(SYS_get_robust_list, id, &head, &bytes) == 0 ? reinterpret_cast<std::uintptr_t>(head) : 0;
 }
 
-// readdir() would take a buffer from the heap.
 void addresses_in_stacks(PageVector<std::uintptr_t>* out) {
-    struct Entry {  // linux_dirent64
-        std::uint64_t inode, next;
-        unsigned short bytes;
-        unsigned char type;
-        char name[1];
+    const auto visit = [](const char* thread, void* context) {
+        if (const std::uintptr_t address = address_in_stack(thread))
+            static_cast<PageVector<std::uintptr_t>*>(context)->push_back(address);
     };
-    const OwnFile::Reading file(own_files::threads);
-    const int fd = file.descriptor();
-    raw::lseek(fd, 0, SEEK_SET);
-    alignas(Entry) char text[8192];
-    for (long n; fd >= 0 && (n = raw::syscall(SYS_getdents64, fd, text, sizeof text)) > 0;) {
-        for (long at = 0; at < n; at += reinterpret_cast<const Entry*>(text + at)->bytes) {
-            const auto* entry = reinterpret_cast<const Entry*>(text + at);
-            if (entry->name[0] == '.') continue;
-            if (const std::uintptr_t address = address_in_stack(entry->name)) out->push_back(address);
-        }
-    }
+    process::each_number_in(own_files::threads, visit, out);
     std::sort(out->begin(), out->end());
 }
 

@@ -18,6 +18,7 @@
 #include "base/pages.h"
 #include "base/process.h"
 #include "base/raw_calls.h"
+#include "session/sampler.h"
 
 namespace hiwater {
 
@@ -121,6 +122,7 @@ void Children::append(int index, char* row, int length) noexcept {
 
 void Children::note_started(pid_t child, pid_t parent, const char* program, char* const* arguments) const noexcept {
     const ErrnoKept kept;
+    sampler::note_relatives();
     const int index = open_index();
     if (index < 0) return note_refused(errno);
     char row[kRowBytes], name[300];

@@ -114,7 +114,7 @@ void Recorder::forget_tables_of_parent() noexcept {
     begin_anew(names_, tree_);
     begin_anew(devices_, tree_);
     const auto anew = [](auto&... tables) { (begin_anew(tables), ...); };
-    anew(tree_, accounts_, timeline_, facts_, markers_, residency_, large_blocks_, pressure_);
+    anew(tree_, accounts_, timeline_, facts_, markers_, residency_, large_blocks_, pressure_, relatives_);
     live_.empty();
     samples_.forget_in_child();
 }

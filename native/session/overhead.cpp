@@ -39,7 +39,7 @@ void Recorder::note_resident_peak_before_reset(std::int64_t peak_bytes) noexcept
 }
 
 OwnPages Recorder::count_own_pages() noexcept {
-    const OwnPages own = OwnPagesCount().read(sampler::may_share_pages());
+    const OwnPages own = OwnPagesCount().read(sampler::has_relatives());
     UninterruptedHold hold(peak_lock_);
     program_peak_.count(own, code_file_bytes_ + code_anonymous_bytes_);
     file_.header().overhead_last_bytes = static_cast<std::uint64_t>(program_peak_.overhead_at(put_pages.least()));

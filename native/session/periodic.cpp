@@ -42,6 +42,7 @@ void Recorder::tick(std::uint64_t now, std::int64_t resident_bytes, std::int64_t
         accounts_.close_slice(begun);
         last_close_ns_ = now_ns() - begun;
         falls_left_ = std::min(falls_left_ + kFallsInSlice, kMostFalls);
+        rises_left_ = std::min(rises_left_ + 1, kMostRises);
     });
 }
 
@@ -121,6 +122,13 @@ void Recorder::note_pressure(std::uint64_t now, std::int64_t address_space_bytes
     });
 }
 
+void Recorder::note_relative(const capture::RelativeRecord& relative) noexcept {
+    if_there_is_room([&] {
+        Hold hold(lock_);  // extents are everybody's
+        if (is_on()) relatives_.append(relative);
+    });
+}
+
 void Recorder::leave_last_words() noexcept {
     if (!is_on() || !last_words_.become_due(limits_.nearest())) return;
     if (last_words_.have_file()) {
@@ -151,6 +159,23 @@ void Recorder::take_residency_snapshot() noexcept {
 bool Recorder::is_of_small_child() const noexcept {
     constexpr std::uint64_t kShortNs = 1'000'000'000;
     return is_on() && !only_counters_ && children.is_child() && now_ns() < kShortNs && Children::is_small(accounts_.peak_bytes());
+}
+
+// What comes next may be a peak, which has this time then. Where other processes count in the same sum, the slice ends before a rise to a
+// height, up to kMostRises times in a row: what this process held before is not to be taken for as much.
+void Recorder::before_rise(std::uint64_t bytes) noexcept {
+    if (is_inside() || only_counters_) return;
+    sampler::note_activity();
+    if_there_is_room([&] {
+        Hold hold(lock_, ticket());
+        if (!is_on()) return;
+        const std::uint64_t now = now_ns();
+        if (sampler::has_relatives() && rises_left_ != 0 && accounts_.is_below_height(static_cast<std::int64_t>(bytes))) {
+            --rises_left_;
+            accounts_.close_slice(now);
+        }
+        capture::raise_heartbeat(file_.header(), now);
+    });
 }
 
 // What falls next may be the peak of resident memory.

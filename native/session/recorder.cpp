@@ -41,6 +41,7 @@ void Recorder::write_facts(const StartOptions& options) {
     residency_.attach(file_, capture::Table::residency);
     large_blocks_.attach(file_, capture::Table::large_blocks);
     pressure_.attach(file_, capture::Table::pressure);
+    relatives_.attach(file_, capture::Table::relatives);
     devices_.attach(file_);
     scopes_.attach(file_);
     for (const auto& [key, value] : options.facts) append_fact(key, value);
@@ -114,6 +115,7 @@ int Recorder::start(const StartOptions& options) {
     last_point_ns_ = last_close_ns_ = last_given_back_ns_ = next_give_back_ns_ = next_count_ns_ = next_write_back_ns_ =
         last_refused_slice_ns_ = refusals_ = last_pressure_ns_ = next_totals_ns_ = 0;
     falls_left_ = kMostFalls;
+    rises_left_ = kMostRises;
     collections_ = hw_full_collections();
     collection_markers_ = 0;
     next_interval_ns_ = options.interval_ns;

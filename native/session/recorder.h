@@ -200,6 +200,7 @@ public:
     void each_file_of_limits(const Call& call) noexcept {
         limits_.each_file(call);
     }
+    void note_relative(const capture::RelativeRecord& relative) noexcept;
     double share_of_limit() const noexcept { return limits_.nearest().share(); }  // of the nearest one, for the sampler
     // Where that is clearly nearer than before: writes the last words and takes a residency snapshot.
     void leave_last_words() noexcept;
@@ -217,8 +218,9 @@ public:
     bool is_row_enough() const noexcept;
     // Bytes that the program has allocated, for the sampler: the capture stays open while it runs.
     std::int64_t live_bytes() const noexcept { return __atomic_load_n(&file_.header().live_bytes, __ATOMIC_RELAXED); }
-    // From this size on, blocks and mappings are announced before they are freed and after.
-    static constexpr std::size_t kLargeRelease = 1 << 20;
+    // From this size on, blocks and mappings are announced before they are allocated, and before they are freed and after.
+    static constexpr std::size_t kLargeChange = 1 << 20;
+    [[gnu::cold, gnu::noinline]] void before_rise(std::uint64_t bytes) noexcept;
     [[gnu::cold, gnu::noinline]] void before_release(std::uint64_t bytes) noexcept;
     [[gnu::cold, gnu::noinline]] void after_release() noexcept;
     // The last stores before the process image is gone. Both are safe in a signal's handler. Returns whether it did.
@@ -442,6 +444,7 @@ private:
     capture::FileTable<capture::ResidencyRecord> residency_;
     capture::FileTable<capture::LargeBlockRecord> large_blocks_;
     capture::FileTable<capture::PressureRecord> pressure_;
+    capture::FileTable<capture::RelativeRecord> relatives_;
     Scopes scopes_;
     std::map<std::string, ScopeName, std::less<>> scope_names_;  // of markers and phases
     capture::FileTable<capture::LiveSnapshotRecord> live_snapshots_;
@@ -461,8 +464,9 @@ private:
     std::atomic<std::uint64_t> interval_ns_ = 0;
     std::uint64_t next_interval_ns_ = 0;
     std::uint64_t last_refused_slice_ns_ = 0, refusals_ = 0;
-    static constexpr std::uint32_t kMostFalls = 64, kFallsInSlice = 2;
+    static constexpr std::uint32_t kMostFalls = 64, kFallsInSlice = 2, kMostRises = 16;
     std::uint32_t falls_left_ = kMostFalls;  // slices that may still end because the total fell
+    std::uint32_t rises_left_ = kMostRises;  // and because it is about to rise
     std::int64_t collections_ = 0;           // full garbage collections, at the last call of note_collections()
     std::uint64_t collection_markers_ = 0;
     std::uint64_t last_pressure_ns_ = 0, next_totals_ns_ = 0;

@@ -16,7 +16,9 @@
 #include "session/own_thread.h"
 #include "base/own_file.h"
 #include "base/process.h"
+#include "session/children.h"
 #include "session/recorder.h"
+#include "session/relatives.h"
 #include "stacks/recursion.h"
 
 namespace hiwater::sampler {
@@ -32,8 +34,10 @@ constexpr std::int64_t kWorthSampling = 16 << 20;
 
 FutexMutex g_control;  // of who makes and ends the thread: native code forks in several threads at once
 OwnThread g_thread;
-std::atomic<std::uint64_t> g_paused_at{0};  // 0: not paused
-std::atomic<bool> g_is_young_child{false};  // in this process the thread has not begun yet
+std::atomic<std::uint64_t> g_paused_at{0};   // 0: not paused
+std::atomic<bool> g_is_young_child{false};   // in this process the thread has not begun yet
+std::atomic<bool> g_rests{false};            // the thread sleeps longer than usual, and nothing has happened since
+std::atomic<std::uint64_t> g_sampled_ns{0};  // of the last sample that was taken while it did not run
 
 // What the thread reads, and what resident memory is read from while it does not run.
 class Files {
@@ -201,7 +205,7 @@ private:
     std::int64_t last_bytes_ = 32 << 20;
 };
 
-std::atomic<bool> g_has_relatives{false};  // this process was forked, or has forked: it may share pages that each of the two counts
+std::atomic<bool> g_has_relatives{false};  // it may share pages that each of them counts
 
 // What the process shares with its relatives. For each reading the kernel visits every resident page, which displaces what the processors had
 // in their caches. So it is followed by a pause of kPause times what it took, and a longer one where the process has hardly touched new pages.
@@ -224,6 +228,12 @@ public:
         next_ns_ = now + std::max(kLeastPauseNs, kPause * took_ns);
         calm_until_ns_ = now + std::max(kLeastPauseNs, kCalmPause * took_ns);
         return last_;
+    }
+    // The same where the reading was of all processes of the run.
+    void note(const process::Shared& read, std::uint64_t now) noexcept {
+        last_ = read;
+        is_to_wait_ = false;
+        next_ns_ = calm_until_ns_ = std::max(next_ns_, now + kCalmPause * kMillisecond);
     }
     void note_fork() noexcept {
         last_ = process::Shared{};
@@ -251,7 +261,8 @@ private:
     std::uint64_t after_fork_ns_ = 0, next_ns_ = 0, calm_until_ns_ = 0;
 };
 
-SharedPages g_shared;            // as the next one
+SharedPages g_shared;  // as the next ones
+Relatives g_relatives;
 ResidencySnapshots g_snapshots;  // of this recording: the sampler's thread comes and goes with forks
 
 enum class Reads { memory, limits, shared_pages };  // each with those before it
@@ -261,12 +272,18 @@ void take_sample(Reads reads) noexcept {
     BusyGuard busy;
     Recorder& recorder = Recorder::instance();
     const std::uint64_t now = recorder.now_ns();
+    g_sampled_ns.store(now, std::memory_order_relaxed);
     std::int64_t address_space_bytes = -1;
     const std::int64_t resident_bytes = process::resident_bytes(&address_space_bytes);
     recorder.tick(now, resident_bytes, 0);
     if (reads == Reads::memory) return;
     const process::Shared shared = reads == Reads::shared_pages ? g_shared.at(now, resident_bytes) : process::Shared{};
     recorder.note_pressure(now, address_space_bytes, shared);
+}
+
+bool is_sample_due() noexcept {
+    constexpr std::uint64_t kSpacing = 10 * kMillisecond;
+    return Recorder::instance().now_ns() >= g_sampled_ns.load(std::memory_order_relaxed) + kSpacing;
 }
 
 // When the next sample is due.
@@ -287,6 +304,7 @@ public:
     }
 
     bool rests() const noexcept { return rest_ns_ != 0; }
+    void end_rest() noexcept { rest_ns_ = 0; }
 
 private:
     static constexpr std::uint64_t kUsualNs = 10 * kMillisecond, kLongestNs = 50 * kMillisecond, kBusyShare = 64;
@@ -298,7 +316,14 @@ void run() {
     recorder.lock().allow_bias();
     std::uint64_t last_peak_ns = 0, now = recorder.now_ns();
     Pace pace;
-    while (g_thread.goes_on_after(pace.next(now, recorder.share_of_limit()))) {
+    const auto sleep = [&] {
+        const std::uint64_t ns = pace.next(now, recorder.share_of_limit());
+        g_rests.store(pace.rests(), std::memory_order_relaxed);
+        const bool goes_on = g_thread.goes_on_after(ns);
+        if (!g_rests.exchange(false, std::memory_order_relaxed)) pace.end_rest();
+        return goes_on;
+    };
+    while (sleep()) {
         now = recorder.now_ns();
         const std::int64_t asked_bytes = g_requests.pending();
         const capture::file_guard::OwnFaults faults;  // the capture may be truncated under us
@@ -314,6 +339,8 @@ void run() {
         std::int64_t address_space_bytes = -1;
         const std::int64_t resident_bytes = process::resident_bytes(&address_space_bytes);
         recorder.tick(now, resident_bytes, resident.peak_bytes);
+        process::Shared own;
+        if (has_relatives() && !children.is_child() && g_relatives.read_if_due(recorder, now, &own)) g_shared.note(own, now);
         recorder.note_pressure(now, address_space_bytes, g_shared.at(now, resident_bytes));
         recorder.note_collections(hw_full_collections());
         g_snapshots.consider(recorder, resident_bytes, asked_bytes);
@@ -328,9 +355,11 @@ void run() {
 
 void prepare(bool is_child) noexcept {
     g_shared = SharedPages(is_child);
+    g_relatives = Relatives{};
     g_snapshots = is_child ? g_snapshots.for_child() : ResidencySnapshots{};
     g_requests.forget_waits();
     g_files.keep();
+    if (children.is_child()) note_relatives();
     take_sample(is_child ? Reads::memory : Reads::limits);  // a child's parent has read the limits
 }
 
@@ -402,9 +431,9 @@ void start_later() noexcept {
 void stop() noexcept {
     BusyGuard busy;
     UninterruptedHold hold(g_control);
-    g_paused_at.store(0, std::memory_order_relaxed);
+    const bool has_waited = g_paused_at.exchange(0, std::memory_order_relaxed) != 0 && is_sample_due();
     g_thread.end();
-    if (g_shared.end_wait() && !Recorder::instance().is_row_enough()) take_sample(Reads::shared_pages);
+    if ((g_shared.end_wait() || has_waited) && !Recorder::instance().is_row_enough()) take_sample(Reads::shared_pages);
     g_files.release();
 }
 
@@ -418,7 +447,7 @@ bool pause_for_fork() noexcept {
 }
 
 void note_forked() noexcept {
-    g_has_relatives.store(true, std::memory_order_relaxed);
+    note_relatives();
     {
         BusyGuard busy;
         UninterruptedHold hold(g_control);
@@ -446,17 +475,32 @@ void resume() noexcept {
     if (paused == 0) return;
     BusyGuard busy;
     UninterruptedHold hold(g_control);
-    if (g_paused_at.compare_exchange_strong(paused, 0) && !g_thread.is_running()) begin_thread();
+    if (!g_paused_at.compare_exchange_strong(paused, 0) || g_thread.is_running()) return;
+    if (is_sample_due()) take_sample(Reads::memory);  // of what it held until now
+    begin_thread();
 }
 
 bool is_running() noexcept { return g_thread.is_running(); }
 
-bool may_share_pages() noexcept { return g_has_relatives.load(std::memory_order_relaxed); }
+void before_release(std::int64_t live_bytes, std::int64_t released_bytes) noexcept {
+    note_activity();
+    g_requests.ask(live_bytes, released_bytes);
+}
 
-void before_release(std::int64_t live_bytes, std::int64_t released_bytes) noexcept { g_requests.ask(live_bytes, released_bytes); }
+void note_activity() noexcept {
+    if (g_rests.exchange(false, std::memory_order_relaxed)) return g_thread.wake();
+    if (g_paused_at.load(std::memory_order_acquire) == 0 || !is_sample_due()) return;
+    BusyGuard busy;
+    UninterruptedHold hold(g_control);
+    if (!g_thread.is_running()) take_sample(Reads::shared_pages);
+}
+
+bool has_relatives() noexcept { return g_has_relatives.load(std::memory_order_relaxed); }
+void note_relatives() noexcept { g_has_relatives.store(true, std::memory_order_relaxed); }
 
 void forget_in_child() noexcept {
-    g_has_relatives.store(true, std::memory_order_relaxed);
+    note_relatives();
+    g_rests.store(false, std::memory_order_relaxed);
     g_shared = SharedPages(true);
     g_control.reset();
     g_thread.forget_in_child();

@@ -20,12 +20,16 @@ void note_forked() noexcept;
 bool is_to_rest() noexcept;
 void resume() noexcept;
 bool is_running() noexcept;
-// Whether this process has relatives that may have some of its pages, too.
-bool may_share_pages() noexcept;
 // The calling thread is about to free a large block or mapping. If the process seems to use clearly more memory than at the last
 // residency snapshot, and this release ends that, the thread asks the sampler for another snapshot and waits for it: 50 ms at most, and
 // all waits of a recording take 0.2 s and a hundredth of its time at most.
 void before_release(std::int64_t live_bytes, std::int64_t released_bytes) noexcept;
+// The calling thread is about to allocate a large block, or to free one. While the sampler does not run, that is when a sample is taken: a
+// forked child that waits wakes so. A thread that rests takes its next one at once.
+void note_activity() noexcept;
+// Whether there are other processes that count in the same sum: the process is a child of a run, or has children.
+bool has_relatives() noexcept;
+void note_relatives() noexcept;
 void forget_in_child() noexcept;
 
 }  // namespace hiwater::sampler

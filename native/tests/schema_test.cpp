@@ -124,10 +124,10 @@ TEST_CASE("the schema is JSON, says its version and names every table in order")
     CHECK(all.object.at("format").text == "hiwater.capture");
     CHECK(all.object.at("version").number == capture::kVersion);
     const char* names[] = {
-        "string_bytes",   "strings",         "codes",        "nodes",          "accounts",         "account_peaks",
-        "slices",         "slice_entries",   "timeline",     "facts",          "markers",          "residency",
-        "large_blocks",   "pressure",        "devices",      "device_samples", "device_terms",     "scopes",
-        "live_snapshots", "holder_searches", "holder_paths", "holder_blocks",  "holder_references"};
+        "string_bytes",   "strings",         "codes",        "nodes",          "accounts",          "account_peaks",
+        "slices",         "slice_entries",   "timeline",     "facts",          "markers",           "residency",
+        "large_blocks",   "pressure",        "devices",      "device_samples", "device_terms",      "scopes",
+        "live_snapshots", "holder_searches", "holder_paths", "holder_blocks",  "holder_references", "relatives"};
     static_assert(std::size(names) == capture::kTables);
     const std::vector<Value>& tables = all.object.at("tables").list;
     REQUIRE(tables.size() == capture::kTables);

@@ -120,7 +120,8 @@ bool FileView::is_whole() const {
                                               sizeof(capture::HolderSearchRecord),
                                               sizeof(capture::HolderPathRecord),
                                               sizeof(capture::HolderBlockRecord),
-                                              sizeof(capture::HolderReferenceRecord)};
+                                              sizeof(capture::HolderReferenceRecord),
+                                              sizeof(capture::RelativeRecord)};
     static_assert(std::size(record_bytes) == capture::kTables);
     for (std::uint32_t t = 0; t < capture::kTables; ++t) {
         const std::uint64_t per_extent = header().extent_bytes / record_bytes[t];

@@ -22,8 +22,7 @@ import hiwater
 import schemas
 from capture_builder import KINDS, RECORDING, Recording
 from example_captures import STACKS, in_memory, small
-from hiwater.analysis import process_tree
-from hiwater.capture import Capture, container
+from hiwater.capture import Capture, at_once, container, families
 from hiwater.cli import main
 from hiwater.errors import BadRequest, CaptureError, CorruptCapture, MissingCapture, NewerCapture, TruncatedCapture
 from hiwater.report.request import Report
@@ -108,8 +107,8 @@ def test_merging_is_associative_commutative_and_idempotent(
     assert left.read_bytes() == right.read_bytes() == again.read_bytes()
     singles = {repr(figures(path)[0]) for path in made}
     assert {repr(of_one) for of_one in figures(left)} == singles
-    hosts = [(host.name, host.allocated, host.resident) for host in process_tree.hosts(hiwater.open_all(left))]
-    assert hosts == [(host.name, host.allocated, host.resident) for host in process_tree.hosts(hiwater.open_all(right))]
+    hosts = [(host.name, host.allocated, host.resident) for host in at_once.machines(hiwater.open_all(left))]
+    assert hosts == [(host.name, host.allocated, host.resident) for host in at_once.machines(hiwater.open_all(right))]
 
 
 def test_captures_are_as_they_were(job: list[Path], tmp_path: Path) -> None:
@@ -164,7 +163,7 @@ def timed(pid: int, *steps: tuple[int, int], start_ns: int = 0, sample: bool = T
 def test_peaks_at_different_times_do_not_add_up() -> None:
     """One holds 1000 in its first 10 ms, the other in the 10 ms after."""
     first, second = timed(1, (0, 1000), (10, 1), (20, 1)), timed(2, (0, 5), (10, 1000), (20, 0))
-    (host,) = process_tree.hosts([in_memory(first), in_memory(second)])
+    (host,) = at_once.machines([in_memory(first), in_memory(second)])
     assert host.allocated is not None and host.resident is not None
     assert 1001 <= host.allocated.bytes <= 1005 and host.allocated.processes == 2
     assert host.resident.bytes in {10_050, 10_010}
@@ -173,7 +172,7 @@ def test_peaks_at_different_times_do_not_add_up() -> None:
 def test_the_wall_clock_says_what_was_at_once() -> None:
     """The second began when the first had ended: never both."""
     one, two = timed(1, (0, 1000), (10, 1000)), timed(2, (0, 700), (10, 700), start_ns=50_000_000)
-    (host,) = process_tree.hosts([in_memory(one), in_memory(two)])
+    (host,) = at_once.machines([in_memory(one), in_memory(two)])
     assert host.allocated is not None and (host.allocated.bytes, host.allocated.processes) == (1000, 1)
     assert host.allocated.at_unix_ns - START < 20_000_000
 
@@ -183,7 +182,7 @@ def test_machines_are_never_added_up() -> None:
     for recording in (one, two):
         recording.allocate(recording.path(("f", "/a.py", 1)), 100)
         recording.end()
-    found = process_tree.hosts([in_memory(one), in_memory(two)])
+    found = at_once.machines([in_memory(one), in_memory(two)])
     assert [(host.name, host.allocated.bytes if host.allocated else None) for host in found] == [("a", 100), ("b", 100)]
 
 
@@ -211,7 +210,7 @@ def test_the_sum_is_that_of_a_count_by_hand_and_below_its_bound(
         captures.append(in_memory(timed(pid, *told, start_ns=start_ms * 1_000_000)))
         for (first, held), (last, _) in pairwise(told):
             truth[start_ms + first : start_ms + last] += held
-    (host,) = process_tree.hosts(captures)
+    (host,) = at_once.machines(captures)
     assert host.allocated is not None and host.allocated.at_most_bytes is not None
     assert host.allocated.bytes == int(truth.max())
     assert host.allocated.at_most_bytes >= int(truth.max())
@@ -232,7 +231,7 @@ def test_the_error_is_what_lies_between_the_points() -> None:
         (10_000_000, 300, [0] * len(KINDS)),
         (20_000_000, 700, [0] * len(KINDS)),
     ]
-    (host,) = process_tree.hosts([in_memory(one), in_memory(two)])
+    (host,) = at_once.machines([in_memory(one), in_memory(two)])
     assert host.resident is not None
     assert (host.resident.bytes, host.resident.error_bytes, host.resident.spacing_ns) == (5300, 400, 10_000_000)
 
@@ -253,33 +252,34 @@ def test_what_forked_processes_share_counts_once_whenever_it_was_read(forks: lis
         one.allocate(one.path(("f", "/a.py", 1)), 1)
         one.now_ns = 0
         one.sample(shared)
+        one.header["resident_last_bytes"] = shared
         for at_ms in sorted({at for at in read[pid] if at > start_ms} | {200}):
             one.now_ns = (at_ms - start_ms) * 1_000_000
             one.look_at_shared(shared - shared // (1 + sum(fork < at_ms for fork in forks)))
         one.now_ns += 1_000_000
         one.end()
         captures.append(in_memory(one))
-    (host,) = process_tree.hosts(captures)
+    (host,) = at_once.machines(captures)
     assert host.resident is not None and host.resident.bytes == shared
 
 
 def test_a_snapshot_and_the_whole_are_one_process() -> None:
     whole, snapshot = timed(1, (0, 100), (10, 200), (20, 200)), timed(1, (0, 100), (5, 100))
-    (host,) = process_tree.hosts([in_memory(snapshot), in_memory(whole)])
+    (host,) = at_once.machines([in_memory(snapshot), in_memory(whole)])
     assert host.allocated is not None and host.allocated.bytes == 200 and len(host.captures) == 2
 
 
 def test_sampled_figures_have_two_standard_errors_more() -> None:
     recording = timed(1, (0, 1000), (10, 1000))
     recording.header["sample_bytes"] = 1000
-    (host,) = process_tree.hosts([in_memory(recording)])
+    (host,) = at_once.machines([in_memory(recording)])
     assert host.allocated is not None and host.allocated.error_bytes == 2 * 1000
 
 
 def test_a_bound_needs_exact_peaks() -> None:
     recording = timed(1, (0, 1000), (10, 1000))
     recording.header["resident_exact"] = 0
-    (host,) = process_tree.hosts([in_memory(recording)])
+    (host,) = at_once.machines([in_memory(recording)])
     assert host.resident is not None and host.resident.at_most_bytes is None
 
 
@@ -293,14 +293,14 @@ def test_children_are_under_their_parents() -> None:
     ]
     for capture, parent in zip(captures, ("1", "7", "8", "9"), strict=True):
         capture.facts["ppid"] = parent
-    assert process_tree.parents(captures) == [None, 0, 1, None]  # the last began when its parent had ended
+    assert families.parents(captures) == [None, 0, 1, None]  # the last began when its parent had ended
 
 
 def test_nobody_is_his_own_grandfather() -> None:
     captures = [in_memory(timed(pid, (0, 10), (10, 10))) for pid in (1, 2, 3)]
     for capture, parent in zip(captures, ("3", "1", "2"), strict=True):
         capture.facts["ppid"] = parent
-    found = process_tree.parents(captures)
+    found = families.parents(captures)
     assert found.count(None) == 1
 
 
@@ -545,7 +545,7 @@ def test_captures_of_two_real_processes(tmp_path: Path) -> None:
     captures = hiwater.open_all(merged)
     assert sorted(capture.facts["rank"] for capture in captures) == ["0", "1"]
     assert all(capture.facts["ppid"] == str(os.getpid()) for capture in captures)
-    (host,) = process_tree.hosts(captures)
+    (host,) = at_once.machines(captures)
     assert host.allocated is not None and host.allocated.at_most_bytes is not None
     assert host.allocated.processes == 2 and 40_000_000 <= host.allocated.bytes <= host.allocated.at_most_bytes
     assert host.allocated.at_most_bytes <= sum(capture.peak.allocated_bytes for capture in captures)

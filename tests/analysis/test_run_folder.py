@@ -19,8 +19,8 @@ import schemas
 from capture_builder import Recording
 from children import hiwater_command, run_hiwater
 from hiwater._os.process_identity import start_ticks_of
-from hiwater.analysis import process_tree, whole_run
-from hiwater.capture import run_index
+from hiwater.analysis import whole_run
+from hiwater.capture import at_once, families, run_index
 from hiwater.cli import main
 from hiwater.errors import ForeignFile
 from page_reader import Page
@@ -162,8 +162,8 @@ def test_pages_that_a_fork_shares_count_once(tmp_path: Path, capsys: pytest.Capt
     subprocess.run([sys.executable, tmp_path / "fork.py", main_path, folder], check=True, timeout=120)
     run = hiwater.open_run(main_path)
     parent, child = run.captures
-    assert child.process.started_by == "fork" and process_tree.parents(run.captures) == [None, 0]
-    (host,) = process_tree.hosts(run.captures)
+    assert child.process.started_by == "fork" and families.parents(run.captures) == [None, 0]
+    (host,) = at_once.machines(run.captures)
     assert host.resident is not None and (host.resident.shared_once, host.resident.processes) == (2, 2)
     once = parent.resident.start_bytes + 60_000_000 + 20_000_000  # the second is of the child alone
     assert 80_000_000 < host.resident.bytes < once + 20_000_000 < parent.resident.peak_bytes + child.resident.peak_bytes
@@ -197,7 +197,7 @@ def test_what_the_workers_of_a_pool_inherit_counts_once(tmp_path: Path) -> None:
     (tmp_path / "pool.py").write_text(POOL)
     done = run_hiwater("run", "-o", tmp_path / "run.hiw", tmp_path / "pool.py")
     assert done.returncode == 0, done.stderr
-    (host,) = process_tree.hosts(hiwater.open_run(tmp_path / "run.hiw").captures)
+    (host,) = at_once.machines(hiwater.open_run(tmp_path / "run.hiw").captures)
     assert host.resident is not None and host.resident.processes == host.resident.shared_once == 5
     assert 500_000_000 < host.resident.bytes < 580_000_000
 
@@ -237,7 +237,7 @@ for pid in children:
 
 
 def check_waiting(path: Path, pss: int) -> None:
-    (host,) = process_tree.hosts(hiwater.open_run(path).captures)
+    (host,) = at_once.machines(hiwater.open_run(path).captures)
     assert host.resident is not None and host.resident.processes == host.resident.shared_once == 9
     assert host.resident.bytes > 8 * 6_000_000
     assert host.resident.bytes == pytest.approx(pss, abs=host.resident.error_bytes + 8_000_000)
@@ -396,7 +396,7 @@ def test_formats_of_one_capture_show_all_processes_at_once_or_the_chosen_one(
     job: Job, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = hiwater.open_run(job.main)
-    (host,) = process_tree.hosts(run.captures, run.short)
+    (host,) = at_once.machines(run.captures, run.short)
     assert host.allocated is not None
     whole = whole_run.at_instant(host.captures, host.allocated.at_unix_ns)
     assert whole is not None
@@ -443,7 +443,7 @@ def test_a_pprof_profile_of_all_processes_has_no_totals_and_names_each_process(j
 
 def test_the_sum_at_once_is_that_of_all_processes(job: Job) -> None:
     run = hiwater.open_run(job.main)
-    (host,) = process_tree.hosts(run.captures, run.short)
+    (host,) = at_once.machines(run.captures, run.short)
     assert host.allocated is not None and host.allocated.at_most_bytes is not None
     assert 7_500_000 <= host.allocated.bytes <= host.allocated.at_most_bytes
     whole = whole_run.at_instant(host.captures, host.allocated.at_unix_ns)
@@ -519,7 +519,7 @@ def test_a_thousand_processes(tmp_path: Path) -> None:
     began = time.process_time()
     run = hiwater.open_run(tmp_path / "run.hiw")
     assert len(run.captures) == count
-    (host,) = process_tree.hosts(run.captures)
+    (host,) = at_once.machines(run.captures)
     assert host.allocated is not None
     whole = whole_run.at_instant(host.captures, host.allocated.at_unix_ns)
     assert whole is not None and len({stack.thread for stack in whole.peak.stacks}) == whole_run.MOST_PROCESSES + 1

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
-from hiwater.analysis import process_tree
+from hiwater.analysis import process_pairs
 from hiwater.analysis.baseline import FIGURES, Compared, Entry, Tolerance, compare_figure, this_environment
 from hiwater.analysis.diff import compare_as_recorded
 from hiwater.analysis.user_lines import rank_lines
@@ -88,7 +88,7 @@ def _put_resident(run: Run, figures: dict[str, int], errors: dict[str, int]) -> 
     main = run.captures[0].resident
     figures["resident_bytes"], errors["resident_bytes"] = main.program_peak_bytes, main.error_bytes
     if run.is_of_several:
-        instants = [host.resident for host in process_tree.hosts(run.captures, run.short) if host.resident]
+        instants = [machine.resident for machine in run.machines if machine.resident]
         figures["resident_bytes"] = sum(instant.bytes for instant in instants)
         errors["resident_bytes"] = sum(instant.error_bytes for instant in instants)
 
@@ -98,7 +98,7 @@ def _put_allocated(run: Run, figures: dict[str, int], errors: dict[str, int]) ->
     peak, end = main.peak, main.end
     figures["peak_bytes"], errors["peak_bytes"] = peak.allocated_bytes, _ERRORS_APART * peak.standard_error_bytes
     if run.is_of_several:
-        instants = [host.allocated for host in process_tree.hosts(run.captures, run.short) if host.allocated]
+        instants = [machine.allocated for machine in run.machines if machine.allocated]
         figures["peak_bytes"] = sum(instant.bytes for instant in instants)
         errors["peak_bytes"] = sum(instant.error_bytes for instant in instants)
     totals = [capture.totals for capture in run.captures]
@@ -235,7 +235,7 @@ def _held_against(name: str, entry: Entry, limits: Mapping[str, int]) -> Iterato
 
 def _causes(before: Run | None, now: Run, moment: str) -> Iterator[Cause]:
     """The lines that grew most, in the process that grew most. Without captures to compare with: those that held most, in the largest process."""
-    pairs = process_tree.pairs(before.captures, now.captures) if before is not None else []
+    pairs = process_pairs.pairs(before.captures, now.captures) if before is not None else []
     comparisons = [compare_as_recorded(*pair, at=moment) for pair in pairs if not any(one.is_timeline for one in pair)]
     if comparisons:
         worst = max(comparisons, key=lambda one: one.allocated.change or 0)

@@ -16,6 +16,7 @@ from hiwater.analysis import sums
 from hiwater.analysis.call_tree import follow
 from hiwater.capture import Capture, Slice, Snapshot
 from hiwater.capture.assemble import empty, header
+from hiwater.capture.at_once import Machine
 from hiwater.capture.format import CODE_THREAD, KINDS
 from hiwater.capture.layout import is_counted
 from hiwater.capture.ownership import LIBRARY
@@ -34,6 +35,11 @@ _LARGE_BLOCK = np.dtype([
     ("at_ns", np.uint64), ("bytes", np.int64), ("touched_bytes", np.int64), ("node", np.uint32), ("from_malloc", np.uint32),
 ])  # fmt: skip
 _LONGEST_PROGRAM = 60
+
+
+def at_highest(machine: Machine) -> Capture | None:
+    """The processes that ran at the instant of the highest sum of allocated bytes, as one capture; None if none of them held anything."""
+    return None if machine.allocated is None else at_instant(machine.captures, machine.allocated.at_unix_ns)
 
 
 def at_instant(captures: Sequence[Capture], at_unix_ns: int) -> Capture | None:

@@ -67,6 +67,7 @@ OPTIONAL_FIELDS: dict[str, tuple[str, ...]] = {
     "holder_paths": ("parent", "dominator", "kind", "shared", "label", "type", "objects", "bytes", "retained_bytes"),
     "holder_blocks": ("path", "account", "blocks", "bytes"),
     "holder_references": ("from", "to", "references"),
+    "relatives": ("at_ns", "resident_bytes", "shared_excess_bytes", "pid"),
 }  # fmt: skip
 # Fields of these tables that captures of earlier versions of hiwater lack.
 ADDED_FIELDS = {"pressure": ("shared_excess_bytes", "private_bytes"), "timeline": ("overhead_bytes",)}

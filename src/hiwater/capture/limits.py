@@ -54,8 +54,37 @@ def read_shared_excess(tables: Tables) -> tuple[Ints, Ints]:
     rows = tables.get("pressure")
     if rows is None or "shared_excess_bytes" not in (rows.dtype.names or ()):
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    rows = rows[rows["shared_excess_bytes"] >= 0]
+    # A record repeats the last reading until the next one.
+    is_new = rows[["shared_excess_bytes", "private_bytes"]] != np.roll(
+        rows[["shared_excess_bytes", "private_bytes"]], 1
+    )
+    is_new[:1] = True
+    rows = rows[is_new & (rows["shared_excess_bytes"] >= 0)]
     return rows["at_ns"].astype(np.int64), rows["shared_excess_bytes"].astype(np.int64)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SeenFromOutside:
+    """Readings of a process by the one that began its run: int64 arrays with one element for each, ascending in time. `at_unix_ns` is wall clock
+    time; `shared_excess_bytes` is RSS minus PSS."""
+
+    at_unix_ns: Ints
+    resident_bytes: Ints
+    shared_excess_bytes: Ints
+
+
+def read_relatives(tables: Tables) -> dict[int, SeenFromOutside]:
+    """By process number, the readings that this process took of all processes of its run, itself among them."""
+    rows = tables.get("relatives")
+    if rows is None:
+        return {}
+    started = min(tables.header["started_unix_ns"], 1 << 62)
+    columns = [rows[name].astype(np.int64) for name in ("at_ns", "resident_bytes", "shared_excess_bytes")]
+    found = {}
+    for pid in np.unique(rows["pid"]).tolist():
+        at, resident, excess = (column[rows["pid"] == pid] for column in columns)
+        found[pid] = SeenFromOutside(started + np.minimum(at, 1 << 61), resident, excess)
+    return found
 
 
 def kills_since(tables: Tables) -> int:

@@ -8,6 +8,8 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any, TypeVar
 
+import numpy as np
+
 from hiwater import _registry
 from hiwater._os.sizes import format_size
 from hiwater.allocator_state import AllocatorState
@@ -15,7 +17,7 @@ from hiwater.capture import check, histories, opening, program
 from hiwater.capture.comparison import Comparison
 from hiwater.capture.devices import DeviceMemory, read_devices
 from hiwater.capture.in_memory import LetGo
-from hiwater.capture.limits import Pressure, read_pressure, read_shared_excess
+from hiwater.capture.limits import Pressure, SeenFromOutside, read_pressure, read_relatives, read_shared_excess
 from hiwater.capture.markers import Marker, has_refusals, read_markers, read_refusals
 from hiwater.capture.paths import Ints
 from hiwater.capture.program import Process, Resident, Totals
@@ -43,7 +45,7 @@ class Capture(LetGo):
 
     figures = (
         "process", "resident", "totals", "is_timeline", "lost_events", "shortcomings", "misses_calls", "peak_bytes", "peak_error_bytes",
-        "peak_untouched_bytes", "end_bytes", "slices", "timeline", "pressure", "shared_excess", "was_refused", "processes", "scopes", "device",
+        "peak_untouched_bytes", "end_bytes", "slices", "timeline", "pressure", "shared_excess", "relatives", "was_refused", "processes", "scopes", "device",
         "live_before_bytes", "reserved_peak_bytes", "contradictions",
     )  # fmt: skip
 
@@ -71,6 +73,13 @@ class Capture(LetGo):
         """The process lived until this time at least, in nanoseconds of the wall clock, as its parent or the kernel knows."""
         lasted = until_unix_ns - self.process.started_unix_ns
         self.process = replace(self.process, duration_ns=max(lasted, self.process.duration_ns))
+
+    def overhead_at(self, at_ns: Ints) -> Ints:
+        """What of resident memory was hiwater's at these times since the recording began."""
+        timeline = self.timeline
+        if not timeline.overhead_bytes.any():
+            return np.full(len(at_ns), self.resident.overhead_end_bytes, np.int64)
+        return timeline.overhead_bytes[np.maximum(0, np.searchsorted(timeline.at_ns, at_ns, side="right") - 1)]
 
     # Snapshots
 
@@ -135,6 +144,8 @@ class Capture(LetGo):
     """The process's memory and its limits over time."""
     shared_excess: cached_property[tuple[Ints, Ints]] = _of_tables(read_shared_excess)
     """The times at which it was known what other processes count of the pages that the process shares with them, and these bytes."""
+    relatives: cached_property[dict[int, SeenFromOutside]] = _of_tables(read_relatives)
+    """By process number, the readings that this process took of all processes of its run, itself among them."""
     markers: cached_property[tuple[Marker, ...]] = _of_tables(read_markers)
     """Forks, refused requests, exec, full garbage collections, and the markers that the program named."""
     refusals: cached_property[tuple[Marker, ...]] = _of_tables(read_refusals)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from hiwater.capture import run_files, run_index
+from hiwater.capture.at_once import Machine, machines
 from hiwater.capture.in_memory import TablesInMemory
 from hiwater.capture.model import Capture
 from hiwater.capture.process import is_being_written, is_waiting_child
@@ -34,6 +35,16 @@ class Run:
     def is_of_several(self) -> bool:
         """Whether there is more to tell of than one process."""
         return len(self.captures) + len(self.short) + len(self.unrecorded) + len(self.unreadable) > 1
+
+    @cached_property
+    def machines(self) -> tuple[Machine, ...]:
+        """The machines on which the processes ran, each with the highest sums of its processes at one instant. None of captures of devices."""
+        return () if any(capture.device for capture in self.captures) else machines(self.captures, self.short)
+
+    @property
+    def highest(self) -> Machine | None:
+        """The machine with the highest sum of allocated bytes; None where there is no such sum."""
+        return max(self.machines, key=lambda one: one.allocated.bytes if one.allocated else -1, default=None)
 
 
 def read_run(*paths: str | os.PathLike[str]) -> Run:

@@ -97,12 +97,12 @@ def parse_limit(text: str) -> Limit:
 
 
 def _compare(arguments: argparse.Namespace, limit: Limit | None) -> DiffReport:
-    from hiwater.analysis import process_tree
+    from hiwater.analysis import process_pairs
     from hiwater.analysis.diff import compare_as_recorded, judge
     from hiwater.report.diff_request import DiffReport
 
     sides = [report_verb.open_run([path], arguments.kind).captures for path in (arguments.before, arguments.after)]
-    pairs = process_tree.pairs(*sides)
+    pairs = process_pairs.pairs(*sides)
     if not pairs:
         raise BadRequest("no process of the first capture is one of the second", "name one of each: all.hiw/NAME")
     comparisons = [

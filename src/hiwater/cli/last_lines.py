@@ -38,7 +38,6 @@ def _yield_to_the_program() -> None:
 
 
 def _lines(capture: str) -> list[str]:
-    from hiwater.analysis import process_tree
     from hiwater.capture import open_run
     from hiwater.recording import summary
     from hiwater.report.request import Report
@@ -47,8 +46,7 @@ def _lines(capture: str) -> list[str]:
     run, here = open_run(capture), _current_folder()
     reports = [Report(one, "peak", run=run, is_one_of_several=run.is_of_several) for one in run.captures]
     if run.is_of_several:
-        hosts = process_tree.hosts(run.captures, run.short)
-        lines = [text for text, _ in processes.first_lines(reports, run, hosts, here)]
+        lines = [text for text, _ in processes.first_lines(reports, run, here)]
     else:
         lines = [reports[0].ending_words, *summary.figure_lines(summary_of(reports[0]))]
     return [*lines, summary.capture_line(summary.from_here(capture))]

@@ -223,9 +223,10 @@ def run(arguments: argparse.Namespace) -> int:
 def _at_once(reports: list[Report], arguments: argparse.Namespace) -> list[Report]:
     """One report for a format that shows one capture: of all processes of the machine with the highest sum, at the instant of that sum. Of the first
     process for another moment, and where nothing is known of the sum. Raises BadRequest if the captures are not of one run or job."""
-    from hiwater.analysis import process_tree, whole_run
+    from hiwater.analysis import whole_run
     from hiwater.analysis.job import is_job
     from hiwater.report.formatting import size
+    from hiwater.report.request import run_of
 
     shown, captures = _OF_ONE[arguments.format], [report.capture for report in reports]
     is_run = {capture.facts.get("run_id") for capture in captures} == {captures[0].facts.get("run_id") or "a run"}
@@ -235,14 +236,12 @@ def _at_once(reports: list[Report], arguments: argparse.Namespace) -> list[Repor
         raise BadRequest(
             f"{shown} shows one capture", f"give one, such as {str(captures[0].path)!r}, or another format"
         )
-    hosts = [] if any(capture.device for capture in captures) else process_tree.hosts(captures)
-    sums = [(host.allocated.bytes, number) for number, host in enumerate(hosts) if host.allocated]
-    if arguments.at == "peak" and sums:
-        host = hosts[max(sums)[1]]
-        instant = host.allocated
-        whole = None if instant is None else whole_run.at_instant(host.captures, instant.at_unix_ns)
-        if instant is not None and whole is not None:
-            of_host = f" of {host.name}, one of {len(hosts)} machines," if len(hosts) > 1 else ""
+    run = run_of(reports)
+    machine = run.highest if arguments.at == "peak" else None
+    if machine is not None and machine.allocated is not None:
+        instant, whole = machine.allocated, whole_run.at_highest(machine)
+        if whole is not None:
+            of_host = f" of {machine.name}, one of {len(run.machines)} machines," if len(run.machines) > 1 else ""
             _say(
                 f"{shown} shows all processes{of_host} at the instant of their highest sum: {size(instant.bytes)} allocated by "
                 f"{instant.processes}; --pid shows one process"

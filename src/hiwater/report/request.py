@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from hiwater._os import accuracy
@@ -15,6 +16,11 @@ from hiwater.capture.snapshot import Holdings
 from hiwater.report.formatting import printable, seconds, size
 
 SHOWN_KINDS = ("all", *COUNTED_KINDS)
+
+
+def run_of(reports: Sequence[Report]) -> Run:
+    """The run that these reports are of."""
+    return reports[0].run or Run([report.capture for report in reports])
 
 
 def exit_words(code: int | None) -> str:

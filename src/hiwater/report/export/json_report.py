@@ -15,21 +15,22 @@ from typing import Any, TextIO
 import numpy as np
 
 from hiwater._os.signals import signal_name
-from hiwater.analysis import own_allocators, process_tree, whole_run
+from hiwater.analysis import own_allocators, whole_run
 from hiwater.analysis.call_tree import Grouping, build_call_tree
 from hiwater.analysis.job import Job, is_job
-from hiwater.analysis.process_tree import Host
 from hiwater.analysis.ranking import by
 from hiwater.analysis.user_lines import UserLine, held_by, rank_lines
 from hiwater.capture import Capture, DeviceMemory, DeviceSnapshot, ResidencySnapshot, Resident, Run, WatchedProcess
+from hiwater.capture.at_once import Machine
 from hiwater.capture.devices import QUANTITIES
+from hiwater.capture.families import parents
 from hiwater.capture.format import COUNTED_KINDS, KINDS
 from hiwater.capture.paths import Ints
 from hiwater.capture.residency_snapshots import highest
 from hiwater.capture.snapshot import Holdings
 from hiwater.report import advice, job_data
 from hiwater.report.headline import parts
-from hiwater.report.request import Report
+from hiwater.report.request import Report, run_of
 from hiwater.report.stack_tables import StackTables, node_text
 from hiwater.report.text.device_history import notes, source_words
 
@@ -60,7 +61,7 @@ class _Family:
         self._reports = reports
         self._children: dict[int, list[int]] = {}
         below: dict[int | None, list[int]] = {}
-        for number, parent in enumerate(process_tree.parents(captures)):
+        for number, parent in enumerate(parents(captures)):
             below.setdefault(parent, []).append(number)
         self.roots = below.get(None, [])
         waiting = [(root, root, 0) for root in self.roots]
@@ -69,14 +70,12 @@ class _Family:
             self._children.setdefault(holder, []).extend(below.get(number, ()))
             waiting += [(child, holder, generation + 1) for child in below.get(number, ())]
         self._aggregate = dict[int, dict[str, Any]]()
-        if len(reports) > 1 and not any(capture.device for capture in captures):
-            short = reports[0].run.short if reports[0].run else ()
-            hosts = process_tree.hosts(captures, short)
+        if len(reports) > 1:
             self._aggregate = {
                 id(capture): aggregate
-                for host in hosts
-                for aggregate in [_aggregate(host)]
-                for capture in host.captures
+                for machine in run_of(reports).machines
+                for aggregate in [_aggregate(machine)]
+                for capture in machine.captures
             }
 
     def write_list(self, numbers: Sequence[int], stream: TextIO) -> None:
@@ -125,17 +124,16 @@ def _run(run: Run) -> dict[str, Any]:
     }
 
 
-def _aggregate(host: Host) -> dict[str, Any]:
+def _aggregate(machine: Machine) -> dict[str, Any]:
     """What the processes of one machine held at one instant, the same for each of them."""
-    instant = host.allocated
-    whole = None if instant is None else whole_run.at_instant(host.captures, instant.at_unix_ns)
+    whole = whole_run.at_highest(machine)
     headline = None if whole is None else rank_lines(whole.tables, whole.peak.holdings()).headline
     return {
         "headline": None if headline is None else _line(headline),
-        "host": host.name,
-        "processes": len(host.captures),
-        "allocated": None if host.allocated is None else asdict(host.allocated),
-        "resident": None if host.resident is None else asdict(host.resident),
+        "host": machine.name,
+        "processes": len(machine.captures),
+        "allocated": None if machine.allocated is None else asdict(machine.allocated),
+        "resident": None if machine.resident is None else asdict(machine.resident),
     }
 
 

@@ -12,16 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from hiwater.analysis import process_tree, whole_run
+from hiwater.analysis import whole_run
 from hiwater.analysis.compact import Limits
 from hiwater.analysis.job import Job, is_job
-from hiwater.analysis.process_tree import Host, Instant
-from hiwater.capture import Capture, Run
+from hiwater.capture import Capture
+from hiwater.capture.at_once import Instant, Machine
 from hiwater.capture.paths import Ints
 from hiwater.report import job_data
 from hiwater.report.formatting import printable
 from hiwater.report.html.columns import PackedColumns
-from hiwater.report.request import Report
+from hiwater.report.request import Report, run_of
 from hiwater.report.text import processes
 
 _MOST_PACKED_BYTES = 2_000_000  # of all captures but the last one that is added
@@ -35,9 +35,8 @@ Described = Callable[[Report, Limits | None], dict[str, Any]]
 
 def described(reports: Sequence[Report], columns: PackedColumns, describe: Described) -> dict[str, Any]:
     """The members of a page about several processes. `describe` describes one capture."""
-    run = reports[0].run or Run([report.capture for report in reports])
-    hosts = process_tree.hosts(run.captures, run.short)
-    wholes, without = _wholes(hosts, columns, describe)
+    run = run_of(reports)
+    wholes, without = _wholes(run.machines, columns, describe)
     used, chosen = sum(map(_size, wholes)) + columns.packed_bytes, dict[int, dict[str, Any]]()
     for report in processes.dead_first(reports):
         if used > _MOST_PACKED_BYTES:
@@ -64,15 +63,17 @@ def described(reports: Sequence[Report], columns: PackedColumns, describe: Descr
     return {"captures": [*(chosen[id(report)] for report in kept), *wholes], "run": about}
 
 
-def _wholes(hosts: Sequence[Host], columns: PackedColumns, describe: Described) -> tuple[list[dict[str, Any]], int]:
+def _wholes(
+    machines: Sequence[Machine], columns: PackedColumns, describe: Described
+) -> tuple[list[dict[str, Any]], int]:
     """All processes of each machine, the highest sum first, for as many machines as fit; and how many machines are left out."""
-    known = [host for host in hosts if host.allocated is not None and len(host.captures) > 1]
-    known.sort(key=lambda host: -host.allocated.bytes if host.allocated is not None else 0)
+    known = [machine for machine in machines if machine.allocated is not None and machine.is_of_several]
+    known.sort(key=lambda machine: -machine.allocated.bytes if machine.allocated is not None else 0)
     found: list[dict[str, Any]] = []
-    for number, host in enumerate(known):
+    for number, machine in enumerate(known):
         if sum(map(_size, found)) + columns.packed_bytes > _MOST_PACKED_BYTES // 2:
             return found, len(known) - number
-        whole = _whole(host, columns, describe)
+        whole = _whole(machine, columns, describe)
         found += [] if whole is None else [whole]
     return found, 0
 
@@ -97,21 +98,19 @@ def _row(report: Report, place: int | None) -> dict[str, Any]:
     }
 
 
-def _whole(host: Host, columns: PackedColumns, describe: Described) -> dict[str, Any] | None:
-    """All processes of a machine at the instant of their highest sum, with the sum over time; None for one process."""
-    if host.allocated is None or len(host.captures) < 2:
-        return None
-    whole = whole_run.at_instant(host.captures, host.allocated.at_unix_ns)
+def _whole(machine: Machine, columns: PackedColumns, describe: Described) -> dict[str, Any] | None:
+    """All processes of a machine at the instant of their highest sum, with the sum over time; None where they held nothing."""
+    whole = whole_run.at_highest(machine)
     if whole is None:
         return None
     figures = [
         {"name": name, "bytes": instant.bytes, "words": _words(name, instant)}
-        for name, instant in (("allocated", host.allocated), ("resident", host.resident))
+        for name, instant in (("allocated", machine.allocated), ("resident", machine.resident))
         if instant is not None
     ]
     said = describe(Report(whole, whole.peak), _OF_A_MACHINE)
-    said["timeline"] = _timeline(host, whole, columns)
-    said["whole"] = {"processes": len(host.captures), "host": printable(host.name, 80), "figures": figures}
+    said["timeline"] = _timeline(machine, whole, columns)
+    said["whole"] = {"processes": len(machine.captures), "host": printable(machine.name, 80), "figures": figures}
     return said
 
 
@@ -120,11 +119,11 @@ def _words(name: str, instant: Instant) -> str:
     return processes.instant_words(instant) + shared
 
 
-def _timeline(host: Host, whole: Capture, columns: PackedColumns) -> dict[str, Any]:
+def _timeline(machine: Machine, whole: Capture, columns: PackedColumns) -> dict[str, Any]:
     """What the processes had allocated over time: those with most at the instant, and all others as one."""
     start = whole.process.started_unix_ns
     instant = start + whole.peak.at_ns
-    tracks = process_tree.allocated_tracks(host.captures)
+    tracks = list(machine.allocated_tracks)
     times = np.unique(np.concatenate([[instant], *(np.append(track.at_ns, track.end_ns) for _, track in tracks)]))
     if len(times) > _MOST_SAMPLES:
         times = np.unique(np.append(np.linspace(times[0], times[-1], _MOST_SAMPLES).astype(np.int64), instant))

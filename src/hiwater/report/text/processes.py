@@ -10,21 +10,21 @@ from typing import TextIO
 
 from rich.text import Text
 
-from hiwater.analysis import process_tree, whole_run
+from hiwater.analysis import whole_run
 from hiwater.analysis.job import Job, is_job, limit_share
-from hiwater.analysis.process_tree import Host, Instant
 from hiwater.analysis.user_lines import rank_lines
 from hiwater.capture import Run, ShortProcess, Unrecorded
+from hiwater.capture.at_once import Instant, Machine
 from hiwater.capture.limits import suspects
 from hiwater.report.formatting import printable, seconds, size
 from hiwater.report.headline import answer
-from hiwater.report.request import Report
+from hiwater.report.request import Report, run_of
 from hiwater.report.text import job as job_text
 from hiwater.report.text import limits, terminal
 
 _REASONS_SHOWN = 5
 _BEFELL_SHOWN = 3
-_HOSTS_SHOWN = 10
+_MACHINES_SHOWN = 10
 _FIGURE = 11  # the width of a column
 
 
@@ -55,10 +55,9 @@ def write(reports: Sequence[Report], stream: TextIO, *, shows_one: bool = False)
 
 
 def _lines(reports: Sequence[Report], page: terminal.Page) -> Iterator[Text]:
-    run = reports[0].run or Run([report.capture for report in reports])
-    hosts = process_tree.hosts(run.captures, run.short)
+    run = run_of(reports)
     job = Job(run.captures) if is_job(run.captures) else None
-    (first, style), *rest = first_lines(reports, run, hosts, page.folder)
+    (first, style), *rest = first_lines(reports, run, page.folder)
     yield Text.assemble(("hiwater", "bold cyan"), "  ", (first, style))
     if job is not None:
         yield from job_text.answer(job)
@@ -70,21 +69,21 @@ def _lines(reports: Sequence[Report], page: terminal.Page) -> Iterator[Text]:
         yield Text.assemble(("  ! ", "bold yellow"), problem)
     if job is not None:
         yield from job_text.lines(job)
-    several = [host for host in hosts if len(host.captures) > 1]
+    several = [machine for machine in run.machines if machine.is_of_several]
     if several:
         yield terminal.title(
             "At once", "the highest sum at one instant on each machine, by its clock; sums of machines do not add up"
         )
-        for host in several[:_HOSTS_SHOWN]:
-            yield from _host(host)
-        if len(several) > _HOSTS_SHOWN:
-            yield Text(f"  … and {len(several) - _HOSTS_SHOWN:,} more machines", "dim")
+        for machine in several[:_MACHINES_SHOWN]:
+            yield from _machine(machine)
+        if len(several) > _MACHINES_SHOWN:
+            yield Text(f"  … and {len(several) - _MACHINES_SHOWN:,} more machines", "dim")
 
 
-def first_lines(reports: Sequence[Report], run: Run, hosts: Sequence[Host], folder: str) -> Iterator[tuple[str, str]]:
+def first_lines(reports: Sequence[Report], run: Run, folder: str) -> Iterator[tuple[str, str]]:
     """How many processes there were, what befell them, and the answers, each with its style. `hiwater run` ends with the same lines. Paths are
     relative to `folder`."""
-    processes, machines = _count(len(reports) + len(run.short), "process"), _count(len(hosts), "machine")
+    processes, machines = _count(len(reports) + len(run.short), "process"), _count(len(run.machines), "machine")
     running = sum(report.capture.process.ended == "recording" for report in reports)
     still = f", {running:,} of them still running" if running else ""
     missing = f", {len(run.unrecorded):,} more not recorded" if run.unrecorded else ""
@@ -93,9 +92,9 @@ def first_lines(reports: Sequence[Report], run: Run, hosts: Sequence[Host], fold
     yield from ((text, "bold red") for text in told[:_BEFELL_SHOWN])
     if len(told) > _BEFELL_SHOWN:
         yield f"… and {len(told) - _BEFELL_SHOWN:,} more that were killed or refused memory", "bold red"
-    for place, text in enumerate(answers(hosts, worst_first(reports)[0], folder)):
+    for place, text in enumerate(answers(run, worst_first(reports)[0], folder)):
         yield text, "" if place else "bold"
-    sums = [host.resident for host in hosts if host.resident is not None and len(host.captures) > 1]
+    sums = [one.resident for one in run.machines if one.resident is not None and one.is_of_several]
     if sums:
         most = max(sums, key=lambda one: one.bytes)
         yield f"{size(most.bytes)} resident at once, {instant_words(most)}; {shared_words(most)}", ""
@@ -116,22 +115,19 @@ def _count(number: int, what: str) -> str:
     return f"{number:,} {what if number == 1 else plural}"
 
 
-def answers(hosts: Sequence[Host], worst: Report, folder: str) -> Iterator[str]:
+def answers(run: Run, worst: Report, folder: str) -> Iterator[str]:
     """What the processes of the machine with the highest sum held at once, and the line with most of it over all of them. Then the process with the
     highest peak, which is `worst`, and the line that held most in it."""
-    host, instant = max(
-        ((host, host.allocated) for host in hosts if host.allocated), key=lambda one: one[1].bytes, default=(None, None)
-    )
-    if host is not None and instant is not None and len(host.captures) > 1:
-        yield _at_once(host, instant, folder)
+    if run.highest is not None and run.highest.allocated is not None and run.highest.is_of_several:
+        yield _at_once(run.highest, run.highest.allocated, folder)
     capture = worst.capture
     lead = f"highest: {worst.process} ({printable(worst.program, 60)}), peak {size(capture.peak_bytes)}"
     ranking = rank_lines(capture.tables, capture.peak.holdings())
     yield answer(lead, ranking, capture.facts.get("cwd", folder))
 
 
-def _at_once(host: Host, instant: Instant, folder: str) -> str:
-    whole = whole_run.at_instant(host.captures, instant.at_unix_ns)
+def _at_once(machine: Machine, instant: Instant, folder: str) -> str:
+    whole = whole_run.at_highest(machine)
     text = f"{size(instant.bytes)} allocated at once by {_count(instant.processes, 'process')}"
     if whole is None:
         return text
@@ -223,9 +219,9 @@ def _unreadable(problems: Sequence[str]) -> list[str]:
     return [printable(f"this capture cannot be read: {problem}", 300) for problem in problems[:_REASONS_SHOWN]]
 
 
-def _host(host: Host) -> Iterator[Text]:
-    yield Text(f"  {printable(host.name, 80)}", "bold")
-    for name, instant in (("allocated", host.allocated), ("resident", host.resident)):
+def _machine(machine: Machine) -> Iterator[Text]:
+    yield Text(f"  {printable(machine.name, 80)}", "bold")
+    for name, instant in (("allocated", machine.allocated), ("resident", machine.resident)):
         if instant is not None:
             note = f"  {shared_words(instant)}" if name == "resident" else ""
             yield Text.assemble(f"    {name:<10} {size(instant.bytes):>11}  {instant_words(instant)}", (note, "dim"))

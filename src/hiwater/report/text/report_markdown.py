@@ -7,14 +7,12 @@ from collections.abc import Iterator, Sequence
 from typing import TextIO
 
 from hiwater._os.headline import BEFORE
-from hiwater.analysis import process_tree
 from hiwater.analysis.job import Job, is_job, limit_share
 from hiwater.analysis.source import Sources
 from hiwater.analysis.user_lines import UserLine, rank_lines
-from hiwater.capture import Run
 from hiwater.report.formatting import place_text, printable, share, size
 from hiwater.report.headline import headline
-from hiwater.report.request import Report
+from hiwater.report.request import Report, run_of
 from hiwater.report.text import job as job_text
 from hiwater.report.text import processes
 from hiwater.report.text.diff_markdown import code, plain
@@ -63,14 +61,14 @@ def _line(row: UserLine, whole: int, sources: Sources, folder: str) -> str:
 
 
 def _processes(reports: Sequence[Report]) -> Iterator[str]:
-    run = reports[0].run or Run([report.capture for report in reports])
+    run = run_of(reports)
     job = Job(run.captures if is_job(run.captures) else ())
     yield f"### Memory of {len(reports):,} process{'' if len(reports) == 1 else 'es'}"
     yield ""
     for outlier in job.outliers:
         yield f"- **{plain(job_text.outlier_words(outlier))}**"
-    hosts, worst = process_tree.hosts(run.captures, run.short), processes.worst_first(reports)[0]
-    yield from (f"- {plain(text)}" for text in processes.answers(hosts, worst, worst.capture.facts.get("cwd", "")))
+    worst = processes.worst_first(reports)[0]
+    yield from (f"- {plain(text)}" for text in processes.answers(run, worst, worst.capture.facts.get("cwd", "")))
     if job.skew is not None:
         yield f"- {plain(job_text.skew_words(job))}"
     yield from (f"- ⚠ {plain(note)}" for note in processes.notes(run.short, run.unrecorded, run.unreadable))

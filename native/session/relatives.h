@@ -1,0 +1,38 @@
+// The processes of a run, read at nearly one moment by the one that began it: what each has resident, and how much of that others count, too.
+// A forked child that waits reads nothing itself, and what processes share changes in all of them when one of them forks, ends or writes.
+// For the sampler's thread alone.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+
+#include "base/process.h"
+
+namespace hiwater {
+
+class Recorder;
+
+class Relatives {
+public:
+    // Reads them if that is due. True where this process's own reading is among these, in `own`.
+    bool read_if_due(Recorder& recorder, std::uint64_t now, process::Shared* own) noexcept;
+
+private:
+    // For each reading the kernel visits every resident page of all these processes. All together take at most 1/200 of one processor's time,
+    // and a burst: short programs change fast. Where they have hardly touched new pages since the last one, it takes a tenth of that.
+    static constexpr std::uint64_t kBurstNs = 40'000'000, kShare = 200, kCalmShare = 2'000, kPause = 16, kLeastPauseNs = 20'000'000;
+    static constexpr std::int64_t kFewTouched = 128;
+
+    static constexpr int kMost = 256;
+
+    void find() noexcept;
+    bool have_moved() noexcept;
+
+    pid_t processes_[kMost];  // this one first
+    int count_ = 0, last_count_ = 0;
+    std::uint64_t next_ns_ = 0, calm_until_ns_ = 0, spent_ns_ = 0, last_ns_ = 0;
+    std::int64_t faults_ = 0, pages_ = 0;  // at the last reading
+};
+
+}  // namespace hiwater

@@ -1,0 +1,186 @@
+"""The memory of all processes of one machine at the same instant.
+
+Peaks cannot be added, because each process has its peak at a different time. Figures of one instant can be added if the processes share a
+wall clock. Processes of one machine (one boot) do.
+
+A sum uses what each process held at the instant, as far as its readings and slices tell (tracks.py). `error_bytes` is what is not known of that.
+`at_most_bytes` is a bound: in a slice of time no process had more than the peak of the slice, which is recorded exactly.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from hiwater.capture import families, tracks
+from hiwater.capture.model import Capture
+from hiwater.capture.paths import Ints
+from hiwater.capture.run_index import ShortProcess
+from hiwater.capture.tracks import Track
+
+_NEARLY, _MOST_CANDIDATES = 1024, 64
+
+
+@dataclass(frozen=True, slots=True)
+class Instant:
+    """The highest sum of the processes of one machine at the same instant.
+
+    `at_unix_ns` is wall clock time. `processes` is the number of processes that ran then. `spacing_ns` is the longest time between the
+    moments on both sides of the instant at which a process was known. `at_most_bytes` is None if a process has only samples.
+    """
+
+    bytes: int
+    error_bytes: int
+    at_most_bytes: int | None
+    at_unix_ns: int
+    spacing_ns: int
+    processes: int
+    shared_once: int = 0
+    """The number of the processes whose shared pages count in parts (PSS), and so once in the sum."""
+
+
+class Machine:
+    """One machine from one boot to the next, its captures, and their sums. A figure is None if no capture has it."""
+
+    def __init__(self, captures: Sequence[Capture], short: Sequence[ShortProcess] = ()) -> None:
+        """Of the `short` processes only peaks are known: they count in the upper bounds alone."""
+        self.captures = tuple(captures)
+        self._short = short
+
+    @cached_property
+    def name(self) -> str:
+        """The names that its processes know it by: a container has one of its own."""
+        names = dict.fromkeys(capture.facts.get("host", "") for capture in self.captures)
+        return ", ".join(name for name in names if name) or "this machine"
+
+    @property
+    def is_of_several(self) -> bool:
+        """Whether there is anything to add up."""
+        return len(self.captures) > 1
+
+    @cached_property
+    def allocated_tracks(self) -> list[tuple[Capture, Track]]:
+        """For each process, what it had allocated over time."""
+        return [(capture, tracks.allocated(capture)) for capture in self._processes if not capture.is_timeline]
+
+    @cached_property
+    def allocated(self) -> Instant | None:
+        """The highest sum of allocated bytes. Of sampled captures, whose figures are estimates, with two standard errors."""
+        small = [tracks.of_short(one, one.peak_bytes) for one in self._short]
+        instant = _highest([*(track for _, track in self.allocated_tracks), *small])
+        if instant is None:
+            return None
+        variance = sum(capture.peak_error_bytes**2 for capture, _ in self.allocated_tracks)
+        chance = 2 * math.ceil(math.sqrt(variance))
+        at_most = None if instant.at_most_bytes is None else instant.at_most_bytes + chance
+        return replace(instant, error_bytes=instant.error_bytes + chance, at_most_bytes=at_most)
+
+    @cached_property
+    def resident(self) -> Instant | None:
+        """The highest sum of resident memory, without hiwater's overhead."""
+        spans: dict[int, list[tuple[Capture, int, int]]] = {}
+        for capture in self._processes:
+            spans.setdefault(capture.process.pid, []).append((capture, *tracks.span(capture)))
+        seen = tracks.seen_from_outside(self._processes)
+        shared = tracks.shared(self._processes, families.parents(self._processes), seen)
+        # The least that anyone ever shared: libraries, which a process shares before it forks, too.
+        least = min((int(excess.bytes.min()) for excess in shared if len(excess.bytes)), default=0)
+        found = [tracks.of_short(one, one.resident_peak_bytes) for one in self._short]
+        for capture, outside, excess in zip(self._processes, seen, shared, strict=True):
+            track = tracks.resident(capture, outside)
+            found += [] if track is None else [tracks.less_shared(track, excess, least)]
+            found += tracks.watched(capture, spans)
+        return _highest(found)
+
+    @cached_property
+    def _processes(self) -> list[Capture]:
+        """Each recording once: of its snapshots, the one with most data."""
+        longest: dict[tuple[int, int, int], Capture] = {}
+        for capture in self.captures:
+            header = capture.header
+            key = (header["pid"], header["process_start_ticks"], header["started_unix_ns"])
+            if key not in longest or capture.process.duration_ns > longest[key].process.duration_ns:
+                longest[key] = capture
+        return list(longest.values())
+
+
+def machines(captures: Iterable[Capture], short: Sequence[ShortProcess] = ()) -> tuple[Machine, ...]:
+    """The machines of these captures, in the order of their first capture."""
+    of_machine: dict[tuple[str, str], list[Capture]] = {}
+    for capture in captures:
+        boot = capture.header["boot_id"].decode("ascii", "replace")
+        # A container has a name of its own and the machine's clock and memory: one boot is one machine.
+        of_machine.setdefault((boot, "" if boot else capture.facts.get("host", "")), []).append(capture)
+    found = []
+    for members in of_machine.values():
+        runs = {capture.facts.get("run_id", "") for capture in members}
+        found.append(Machine(members, [one for one in short if one.run in runs]))
+    return tuple(found)
+
+
+def _highest(found: Sequence[Track]) -> Instant | None:
+    """The instant at which the sum is highest; of those at which it is nearly so, the one of which most is known."""
+    found = [track.lasting() for track in found if len(track.at_ns)]
+    if not found:
+        return None
+    at, total = _sum_over_time([(track.at_ns, track.bytes, track.end_ns) for track in found])
+    most = int(total.max())
+    nearly = np.flatnonzero(total >= most - most // _NEARLY)
+    nearly = nearly[np.argsort(-total[nearly], kind="stable")[:_MOST_CANDIDATES]]
+    candidates = [_instant(found, int(at[place]), int(total[place])) for place in nearly]
+    best = min(candidates, key=lambda one: one.error_bytes + most - one.bytes)
+    best = replace(best, error_bytes=best.error_bytes + most - best.bytes)
+    bounds = [(*track.bounds, track.end_ns) for track in found if track.bounds is not None]
+    if len(bounds) < len(found):
+        return best
+    return replace(best, at_most_bytes=max(int(_sum_over_time(bounds)[1].max()), most))
+
+
+def _instant(found: Sequence[Track], at_ns: int, total: int) -> Instant:
+    """What is known of one instant.
+
+    A track is known at its own moments; between two of them it may already be what it is at the next. Where the highest moment of a slice
+    stands, the process may have come to it later in the slice: then either it held less at the instant, or the others held later what counts.
+    """
+    error = spacing = running = shared_once = rise = until = 0
+    places = []
+    for track in found:
+        place = int(np.searchsorted(track.at_ns, at_ns, side="right")) - 1
+        if place < 0 or at_ns >= track.end_ns:
+            continue
+        running += 1
+        shared_once += track.shares
+        places.append((track, place))
+        following = min(place + 1, len(track.at_ns) - 1)
+        if track.unmeasured is not None:
+            error += int(track.unmeasured[place])
+        if following > place and int(track.at_ns[place]) != at_ns:
+            error += abs(int(track.bytes[following]) - int(track.bytes[place]))
+            spacing = max(spacing, int(track.at_ns[following] - track.at_ns[place]))
+        if track.least is not None:
+            risen = int(track.bytes[place] - track.least[place])
+            rise += risen
+            until = max(until, int(track.at_ns[following]) if risen else 0)
+    fallen = 0
+    for track, place in places if rise else ():
+        behind = int(np.searchsorted(track.at_ns, until, side="right")) + 1
+        lowest = int(track.bytes[place:behind].min())
+        fallen += int(track.bytes[place]) - (0 if until >= track.end_ns else lowest)
+    return Instant(total, error + min(rise, fallen), None, at_ns, spacing, running, shared_once)
+
+
+def _sum_over_time(steps: Sequence[tuple[Ints, Ints, int]]) -> tuple[Ints, Ints]:
+    """The sum of step functions, each 0 before its first time and from its end on: distinct times, and the sum from each on."""
+    times, changes = [], []
+    for at, held, end in steps:
+        times += [at, np.array([end], np.int64)]
+        changes += [np.diff(held, prepend=0), np.array([-int(held[-1])], np.int64)]
+    at, change = np.concatenate(times), np.concatenate(changes)
+    distinct, back = np.unique(at, return_inverse=True)
+    summed = np.zeros(len(distinct), np.int64)
+    np.add.at(summed, back, change)
+    return distinct, np.cumsum(summed)

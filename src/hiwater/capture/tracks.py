@@ -1,0 +1,279 @@
+"""What one process held over time: readings of it, and what its slices tell of the time between two readings.
+
+A process is read every few milliseconds while it works. A forked child that waits from its first moments on is read when it wakes, before it
+changes: it has held as much since it began to wait. Its slices end before a large rise and after a large fall, so they tell when that was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from hiwater.capture.model import Capture
+from hiwater.capture.paths import Ints
+from hiwater.capture.process import QUIET_IN_CHILD_NS
+from hiwater.capture.run_index import ShortProcess
+
+_SPARSE = 1024  # a long recording keeps a reading in each 2,048th of its time: two of them are the next ones
+
+
+@dataclass(frozen=True, slots=True)
+class Track:
+    """The memory of one process over time, in wall clock nanoseconds: `bytes[i]` from `at_ns[i]` to the next, the last until `end_ns`; and upper
+    bounds, each from its time on (None: there are none)."""
+
+    at_ns: Ints
+    bytes: Ints
+    end_ns: int
+    bounds: tuple[Ints, Ints] | None
+    least: Ints | None = None
+    """Where the highest moment of a slice stands at the time from which on it may have been: what the process held at least at this time."""
+    unmeasured: Ints | None = None
+    """Of `bytes`, what is inferred from allocations alone."""
+    shares: bool = False  # pages that it shares with others count in parts
+
+    def at(self, times: Ints) -> Ints:
+        """The bytes at these times; 0 outside the recording."""
+        place = np.searchsorted(self.at_ns, times, side="right")
+        is_running = (place > 0) & (times < self.end_ns)
+        return np.where(is_running, self.bytes[np.maximum(0, place - 1)], 0)
+
+    def lasting(self) -> Track:
+        """The same, with an end behind its last moment."""
+        return replace(self, end_ns=max(self.end_ns, int(self.at_ns[-1]) + 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Readings:
+    """Readings of a process: times since the recording began, a figure, and the allocated bytes then."""
+
+    at_ns: Ints
+    bytes: Ints
+    allocated_bytes: Ints
+    is_complete: bool  # the last one is of the process's end
+
+
+def span(capture: Capture) -> tuple[int, int]:
+    """When the recording began and ended."""
+    start = min(capture.process.started_unix_ns, 1 << 62)
+    return start, start + min(capture.process.duration_ns, 1 << 61)
+
+
+def allocated(capture: Capture) -> Track:
+    """What the process had allocated. The peak of each slice is recorded exactly, and bounds it."""
+    start, end = span(capture)
+    timeline, slices = capture.timeline, capture.slices
+    begins = np.array([piece.start_ns for piece in slices], np.int64)
+    bounds = np.array([max(0, piece.peak_bytes) for piece in slices], np.int64)
+    live = max(0, int(capture.header["live_bytes"]))
+    at, held = np.append(timeline.at_ns, end - start), np.append(timeline.allocated_bytes, live)
+    if len(at) > 1 and at[-1] <= at[-2]:
+        at, held = at[:-1], held[:-1]
+    at, held, before = _between(Readings(at, held, held, is_complete=True), begins, bounds, end - start)
+    peaks_at = np.array([min(piece.peak_ns, end - start) for piece in slices], np.int64)
+    times = np.unique(np.concatenate([at, peaks_at]))
+    place = np.maximum(0, np.searchsorted(at, times, side="right") - 1)
+    bound = bounds[np.maximum(0, np.searchsorted(begins, times, side="right") - 1)]
+    most, least = np.minimum(held[place], bound), np.minimum(np.minimum(held, before)[place], bound)
+    np.maximum.at(most, np.searchsorted(times, peaks_at), bounds)
+    return Track(start + times, most, end, (start + begins, bounds), least)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """Readings of a process from outside, in time since its recording began."""
+
+    at_ns: Ints
+    resident_bytes: Ints
+    excess_bytes: Ints
+
+
+def seen_from_outside(captures: Sequence[Capture]) -> list[Seen]:
+    """For each process, the readings of it that others took."""
+    found = []
+    for capture in captures:
+        start, end = span(capture)
+        pid, boot = capture.process.pid, capture.header["boot_id"]
+        parts = [
+            other.relatives[pid] for other in captures if pid in other.relatives and other.header["boot_id"] == boot
+        ]
+        columns = [
+            np.concatenate([np.zeros(0, np.int64), *column])
+            for column in zip(
+                *((one.at_unix_ns - start, one.resident_bytes, one.shared_excess_bytes) for one in parts), strict=True
+            )
+        ] or [np.zeros(0, np.int64)] * 3
+        order = np.argsort(columns[0], kind="stable")
+        order = order[(columns[0][order] > 0) & (columns[0][order] < end - start)]
+        found.append(Seen(*(column[order] for column in columns)))
+    return found
+
+
+def resident(capture: Capture, seen: Seen) -> Track | None:
+    """The resident memory of the process without hiwater's overhead; None where it was never read."""
+    start, end = span(capture)
+    timeline, header, figures = capture.timeline, capture.header, capture.resident
+    at, held, live = timeline.at_ns, timeline.resident_bytes + timeline.overhead_bytes, timeline.allocated_bytes
+    if len(seen.at_ns):
+        at, first = np.unique(np.concatenate([at, seen.at_ns]), return_index=True)
+        held = np.concatenate([held, seen.resident_bytes])[first]
+        live = np.concatenate([live, allocated(capture).at(start + seen.at_ns)])[first]
+    is_ended = bool(header["ended_ns"]) and not capture.is_timeline
+    if is_ended and (not len(at) or at[-1] < end - start):
+        at, held = np.append(at, end - start), np.append(held, figures.end_bytes)
+        live = np.append(live, max(0, int(header["live_bytes"])))
+    if not len(at):
+        return None
+    bound = figures.program_peak_bytes + figures.error_bytes if figures.exact else None
+    if capture.is_timeline:
+        return of_samples(start + at, held, (start, end), bound)
+    slices = capture.slices
+    begins = np.array([piece.start_ns for piece in slices], np.int64)
+    bounds = np.array([max(0, piece.peak_bytes) for piece in slices], np.int64)
+    if not is_ended:
+        # It may have been killed. What it had allocated at last counts as touched.
+        begins = np.append(begins, max(int(begins[-1]), int(at[-1]) + QUIET_IN_CHILD_NS))
+        bounds = np.append(bounds, max(0, int(header["live_bytes"])))
+    readings = Readings(at, held, live, is_complete=is_ended)
+    at, held, before = _between(readings, begins, bounds, end - start)
+    unmeasured = np.where((at > readings.at_ns[-1]) & (not is_ended), np.abs(held - before), 0)
+    held = np.maximum(0, held - capture.overhead_at(at))
+    most = None if bound is None else (np.array([start], np.int64), np.array([bound + int(unmeasured.max())], np.int64))
+    return Track(start + at, held, end, most, unmeasured=unmeasured)
+
+
+def of_samples(at: Ints, held: Ints, within: tuple[int, int], bound: int | None) -> Track:
+    """The track of a process of which samples are known, and maybe its peak."""
+    end = max(within[1], int(at[-1])) if len(at) else within[1]
+    bounds = None if bound is None else (np.array(within[:1], np.int64), np.array([bound], np.int64))
+    return Track(at, held, end, bounds)
+
+
+def of_short(process: ShortProcess, bound: int) -> Track:
+    """The track of a process of which only its peak is known."""
+    start = min(process.started_unix_ns, 1 << 62)
+    end = start + min(process.duration_ns, 1 << 61)
+    return of_samples(np.array([start], np.int64), np.zeros(1, np.int64), (start, end), min(bound, 1 << 52))
+
+
+def _between(readings: Readings, begins: Ints, bounds: Ints, end_ns: int) -> tuple[Ints, Ints, Ints]:
+    """The readings and what is known between them and behind the last: times, bytes, and the bytes at the reading before.
+
+    A slice that began after a reading tells by its highest moment by how much the process has risen or fallen since, as far as the next
+    reading confirms it. Where the next reading comes late, the process was waiting, and held from its first moments on what it held then.
+    """
+    at, held, live = readings.at_ns, readings.bytes, readings.allocated_bytes
+    gap = np.diff(at, append=max(end_ns, int(at[-1])))
+    is_quiet = gap > np.maximum(QUIET_IN_CHILD_NS, np.append(at[1:], at[-1]) // _SPARSE)
+    is_quiet[-1] = False
+    rests = at[is_quiet] + QUIET_IN_CHILD_NS
+    times = np.unique(np.concatenate([at, begins[(begins > at[0]) & (begins < end_ns)], rests]))
+    last = np.searchsorted(at, times, side="right") - 1
+    following = np.minimum(last + 1, len(at) - 1)
+    piece = np.maximum(0, np.searchsorted(begins, times, side="right") - 1)
+    has_changed = (begins[piece] > at[last]) & (times > at[last])
+    moved = np.where(has_changed, bounds[piece] - live[last], 0)
+    lowest, highest = np.minimum(held[last], held[following]), np.maximum(held[last], held[following])
+    is_behind = (last == len(at) - 1) & (not readings.is_complete)
+    found = np.where(is_behind, np.maximum(0, held[last] + moved), np.clip(held[last] + moved, lowest, highest))
+    waits = is_quiet[last] & (times >= at[last] + QUIET_IN_CHILD_NS)
+    return times, np.where(waits, held[following], found), np.where(has_changed & ~waits, held[last], found)
+
+
+@dataclass(frozen=True, slots=True)
+class Excess:
+    """What other processes count of the pages that a process shares with them: wall clock times, bytes from each on, and how far these may be off."""
+
+    at_ns: Ints
+    bytes: Ints
+    doubt_bytes: Ints
+
+
+def shared(processes: Sequence[Capture], parents: Sequence[int | None], seen: Sequence[Seen]) -> list[Excess]:
+    """For each process, its excess over time.
+
+    A fork, and the end of a process, change what is shared at once, in all that share it. A forked process that was never read shares what its
+    parent shares, and no more than it had at first.
+    """
+    spans = [span(capture) for capture in processes]
+    forks = [
+        start for capture, (start, _) in zip(processes, spans, strict=True) if capture.process.started_by == "fork"
+    ]
+    changes = np.array(sorted([*forks, *(end + 1 for _, end in spans)]), np.int64)
+    found = []
+    for capture, (start, _), outside in zip(processes, spans, seen, strict=True):
+        own_at, own_excess = capture.shared_excess
+        if capture.process.pid in capture.relatives and len(
+            outside.at_ns
+        ):  # its later ones are among these, with their exact times
+            is_before = own_at < outside.at_ns[0]
+            own_at, own_excess = own_at[is_before], own_excess[is_before]
+        at, first = np.unique(np.concatenate([outside.at_ns, own_at]), return_index=True)
+        found.append(_from_changes(start + at, np.concatenate([outside.excess_bytes, own_excess])[first], changes))
+    for number in sorted(range(len(processes)), key=spans.__getitem__):
+        parent = parents[number]
+        if processes[number].process.started_by == "fork" and parent is not None and not len(found[number].at_ns):
+            of_parent, most = found[parent], processes[number].resident.start_bytes
+            found[number] = replace(of_parent, bytes=np.minimum(of_parent.bytes, most))
+    return found
+
+
+def _from_changes(at: Ints, excess: Ints, changes: Ints) -> Excess:
+    """Readings, each from the last change before it on. Since the first change after the reading before that, it was as much as the larger one.
+    Between two readings without a change it is one of the two: one process or another wrote to what they share."""
+    if not len(at):
+        return Excess(at, excess, excess)
+    before = np.concatenate([[0], at[:-1]])
+    first, last = np.searchsorted(changes, before), np.searchsorted(changes, at) - 1
+    has_changed = first <= last
+    first_at = np.where(has_changed, changes[np.minimum(first, len(changes) - 1)], at)
+    last_at = np.where(has_changed, changes[np.maximum(last, 0)], at)
+    earlier = np.concatenate([[0], excess[:-1]])
+    difference = np.abs(excess - earlier)
+    follows = np.concatenate([~has_changed[1:], [False]])
+    doubts = np.where(follows, np.concatenate([difference[1:], [0]]), 0)
+    # At a reading nothing is in doubt; just after it, what changes until the next one is.
+    behind = np.minimum(at + 1, np.append(first_at[1:], np.iinfo(np.int64).max))
+    times = np.stack([first_at, last_at, at, behind], axis=1).ravel()
+    values = np.stack([np.maximum(excess, earlier), excess, excess, excess], axis=1).ravel()
+    nothing = np.zeros(len(at), np.int64)
+    in_doubt = np.stack([np.where(has_changed, difference, 0), nothing, nothing, doubts], axis=1).ravel()
+    return Excess(times, values, in_doubt)
+
+
+def less_shared(track: Track, excess: Excess, least: int) -> Track:
+    """The track without what other processes count of the pages that it shares with them: before the first reading of that, `least`."""
+    if not len(excess.at_ns):
+        return track
+    inside = excess.at_ns[(excess.at_ns >= track.at_ns[0]) & (excess.at_ns < track.end_ns)]
+    times = np.unique(np.concatenate([track.at_ns, inside]))
+    last = np.searchsorted(track.at_ns, times, side="right") - 1
+    place = np.searchsorted(excess.at_ns, times, side="right") - 1
+    less = np.where(place >= 0, excess.bytes[np.maximum(0, place)], least)
+    doubt = np.where(place >= 0, excess.doubt_bytes[np.maximum(0, place)], 0)
+    unmeasured = doubt if track.unmeasured is None else doubt + track.unmeasured[last]
+    return replace(
+        track, at_ns=times, bytes=np.maximum(0, track.bytes[last] - less), unmeasured=unmeasured, shares=True
+    )
+
+
+Spans = Mapping[int, Sequence[tuple[Capture, int, int]]]
+
+
+def watched(capture: Capture, spans: Spans) -> list[Track]:
+    """The processes that `hiwater sample` watched beside the first one, and that have no capture of their own. `spans` has the recorded times of
+    each process number."""
+    start, end = span(capture)
+    found = []
+    for process in capture.processes[1:]:
+        ended = end if process.end_ns is None else start + process.end_ns
+        began = start + process.start_ns
+        is_recorded = any(
+            first < ended and began < last for other, first, last in spans.get(process.pid, ()) if other is not capture
+        )
+        if len(process.at_ns) and not is_recorded:
+            bound = process.peak_bytes if process.exact else None
+            found.append(of_samples(start + process.at_ns, process.resident_bytes, (began, ended), bound))
+    return found

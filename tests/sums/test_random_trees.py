@@ -1,0 +1,53 @@
+"""The sums of random trees of forked, started, waiting, working, killed and executing processes, against what was measured from outside.
+
+`make test-sums` tries a thousand; HIWATER_TREES=N tries N.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+import hiwater
+from hiwater.capture.at_once import Instant, Machine
+from process_trees import MIB, Truth, random_tree, record
+
+TREES = int(os.environ.get("HIWATER_TREES", "4"))
+FIRST = int(os.environ.get("HIWATER_FIRST_TREE", "0"))
+
+
+def check_allocated(instant: Instant, truth: Truth, base_bytes: int) -> None:
+    """The processes said nothing of what their interpreters hold: `base_bytes` at most."""
+    assert instant.at_most_bytes is not None
+    assert truth.held_least_bytes <= instant.at_most_bytes >= instant.bytes
+    assert instant.bytes - instant.error_bytes <= truth.held_most_bytes + base_bytes
+    assert instant.bytes + instant.error_bytes >= truth.held_least_bytes
+
+
+def check_resident(machine: Machine, truth: Truth) -> None:
+    """Measured from outside, hiwater's tables are in it. What a process allocated as it was killed, it did not measure."""
+    instant = machine.resident
+    assert instant is not None
+    overhead = sum(
+        int(capture.overhead_at(capture.timeline.at_ns[-1:]).sum())
+        for capture in machine.captures
+        if 0 <= instant.at_unix_ns - capture.process.started_unix_ns <= capture.process.duration_ns
+    )
+    off = abs(instant.bytes + overhead - truth.pss_bytes)
+    unmeasured = truth.held_most_bytes - truth.held_least_bytes
+    assert off <= 2 * MIB + truth.pss_bytes // 50 + instant.error_bytes + unmeasured
+
+
+@pytest.mark.parametrize("seed", range(FIRST, FIRST + TREES))
+def test_the_sums_of_a_random_tree_are_those_of_its_processes(seed: int, tmp_path: Path) -> None:
+    path, truth = record(random_tree(random.Random(seed)), tmp_path)
+    run = hiwater.open_run(path)
+    (machine,) = run.machines
+    base = sum(MIB // 4 if one.process.started_by == "fork" else 4 * MIB for one in run.captures)
+    assert machine.allocated is not None
+    check_allocated(machine.allocated, truth, base)
+    if len(run.captures) > 1:
+        check_resident(machine, truth)

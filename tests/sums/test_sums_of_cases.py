@@ -1,0 +1,74 @@
+"""Sums of common programs with several processes: a pool that works one task at a time, workers that peak in turn, workers that all hold at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import hiwater
+from children import run_hiwater
+from hiwater.cli import main
+from process_trees import MIB, Spec, record
+
+
+def turns(sizes: tuple[int, ...], *, all_wait: bool) -> Spec:
+    """Forked processes that hold so many MiB one after the other, each once the one before has let go; then they stay until all are done, or end."""
+    steps: list[list[object]] = []
+    for turn, size in enumerate(sizes):
+        work = [["wait", turn], ["hold", size], ["let_go", 0], ["tell", turn + 1]]
+        steps.append(["fork", {"steps": [*work, *([["wait", 100 + turn]] if all_wait else [])]}])
+    ends = [["tell", 100 + turn] for turn in range(len(sizes))] if all_wait else []
+    return {"steps": [["hold", 15], *steps, ["sleep", 200], ["tell", 0], ["wait", len(sizes)], *ends, ["join", 0]]}
+
+
+@pytest.mark.parametrize("all_wait", [True, False], ids=["stay", "end"])
+def test_workers_that_peak_in_turn_are_not_added_up(tmp_path: Path, all_wait: bool) -> None:
+    """They wait before and after their turns: what each holds then is little, and the bound knows it."""
+    path, truth = record(turns((50, 70, 60), all_wait=all_wait), tmp_path)
+    (machine,) = hiwater.open_run(path).machines
+    allocated, resident = machine.allocated, machine.resident
+    assert allocated is not None and allocated.at_most_bytes is not None and resident is not None
+    assert 85 * MIB == truth.held_least_bytes <= allocated.bytes <= allocated.at_most_bytes <= 90 * MIB
+    assert abs(resident.bytes - truth.pss_bytes) <= 8 * MIB + resident.error_bytes
+    assert main(["check", str(path), "--peak", "90MiB"]) == 0
+    assert main(["check", str(path), "--peak", "84MiB"]) == 1
+
+
+def test_workers_that_hold_and_sleep_are_in_the_resident_sum(tmp_path: Path) -> None:
+    """They hold from their first moments on and wait until they end, so none of them has a thread of the recorder's."""
+    children = [["fork", {"steps": [["hold", size], ["sleep", 900], ["let_go", 0]]}] for size in (20, 40, 60)]
+    path, truth = record({"steps": [["hold", 30], *children, ["hold", 10], ["sleep", 600]]}, tmp_path)
+    (machine,) = hiwater.open_run(path).machines
+    allocated, resident = machine.allocated, machine.resident
+    assert allocated is not None and resident is not None
+    assert 160 * MIB <= allocated.bytes <= 165 * MIB and allocated.at_most_bytes == pytest.approx(
+        160 * MIB, abs=5 * MIB
+    )
+    assert abs(resident.bytes - truth.pss_bytes) <= 8 * MIB + resident.error_bytes
+    assert resident.error_bytes <= 2 * MIB
+
+
+POOL = """\
+import multiprocessing, time
+
+def job(number):
+    held = bytearray(b"1") * (64 << 20)
+    time.sleep(0.1)
+    return len(held)
+
+if __name__ == "__main__":
+    with multiprocessing.get_context("fork").Pool(3) as pool:
+        for number in range(6):
+            pool.apply(job, (number,))
+"""
+
+
+def test_a_pool_that_does_one_task_at_a_time_holds_one(tmp_path: Path) -> None:
+    (tmp_path / "pool.py").write_text(POOL)
+    run_hiwater("run", "-q", "-o", tmp_path / "run.hiw", tmp_path / "pool.py", check=True)
+    (machine,) = hiwater.open_run(tmp_path / "run.hiw").machines
+    allocated = machine.allocated
+    assert allocated is not None and allocated.at_most_bytes is not None
+    assert 64 * MIB <= allocated.bytes <= allocated.at_most_bytes <= 75 * MIB
+    assert main(["check", str(tmp_path / "run.hiw"), "--peak", "120MiB"]) == 0
