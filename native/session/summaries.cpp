@@ -62,7 +62,7 @@ std::map<std::string, std::int64_t> Recorder::counters() {
     out["codes"] = static_cast<std::int64_t>(tree_.code_count());
     out["accounts"] = accounts_.size();
     out["mappings"] = static_cast<std::int64_t>(mappings_.pieces().size());
-    out["own_bytes"] = OwnPagesCount().read(sampler::may_share_pages()).bytes;
+    out["own_bytes"] = OwnPagesCount().read(sampler::has_relatives()).bytes;
     out["capture_bytes"] = static_cast<std::int64_t>(file_.mapped_bytes());
     return out;
 }
