@@ -36,7 +36,8 @@ void quote(const char* text, char* out, std::size_t room) noexcept {
     out[used] = '\0';
 }
 
-// An option of the interpreter that keeps a child from recording itself: -S, alone or among others.
+// An option of the interpreter that keeps a child from recording itself, alone or among others: without site there is no start-up file, and an
+// interpreter that ignores its environment obeys none of ours.
 const char* reason_not_recorded(char* const* arguments) noexcept {
     constexpr const char* kFlags = "bBdEiIOPqsSuvx";
     for (int i = 1; arguments != nullptr && arguments[0] != nullptr && arguments[i] != nullptr && arguments[i][0] == '-'; ++i) {
@@ -46,7 +47,8 @@ const char* reason_not_recorded(char* const* arguments) noexcept {
             continue;
         }
         for (; *letter != '\0' && ::strchr(kFlags, *letter) != nullptr; ++letter)
-            if (*letter == 'S') return "-S";
+            for (const char* reason : {"-S", "-I", "-E"})
+                if (*letter == reason[1]) return reason;
         if (*letter != '\0') break;  // -c, -m, or the end of the options
     }
     return "";
@@ -98,14 +100,19 @@ bool Children::name_index(capture::PathBuffer* path) const noexcept {
     return ::snprintf(path->text, sizeof path->text, "%s/index.jsonl", folder_.text) < static_cast<int>(sizeof path->text);
 }
 
+// Others may be allowed to write to the folder that the run's is in: what they put there is neither waited for nor written to.
 int Children::open_index() const noexcept {
     capture::PathBuffer path;
     if (!name_index(&path)) return -1;
-    constexpr int kHow = O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY;
+    constexpr int kHow = O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY | O_NONBLOCK;
     int index = raw::open(path.text, kHow, 0600);
     if (index < 0 && errno == ENOENT && (::mkdir(folder_.text, 0700) == 0 || errno == EEXIST))
         index = raw::open(path.text, kHow, 0600);
-    return index;
+    struct stat about{};
+    if (index < 0 || (raw::fstat(index, &about) == 0 && S_ISREG(about.st_mode) && about.st_uid == ::geteuid())) return index;
+    raw::close(index);
+    errno = EPERM;
+    return -1;
 }
 
 void Children::append(int index, char* row, int length) noexcept {

@@ -7,6 +7,10 @@ import os
 
 
 def start() -> None:
+    from hiwater._os import trust
+
+    if not trust.obeys_environment():
+        return
     if "HIWATER_RUN" in os.environ:
         from hiwater._os import code_overhead
 

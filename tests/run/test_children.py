@@ -182,7 +182,7 @@ def test_a_child_with_an_environment_of_its_own_is_recorded(tmp_path: Path, star
     assert sum(map(taken, captures_of_children(run))) == 123
 
 
-@pytest.mark.parametrize("options", [("-I",), ("-E", "-s"), ("-X", "dev"), ("-Wignore", "-B")], ids=str)
+@pytest.mark.parametrize("options", [("-s",), ("-X", "dev"), ("-Wignore", "-B")], ids=str)
 def test_options_of_the_interpreter_change_nothing(tmp_path: Path, options: tuple[str, ...]) -> None:
     run = executed(tmp_path, "subprocess", options=options)
     assert sum(map(taken, captures_of_children(run))) == 123
@@ -195,10 +195,12 @@ def started(run: Path) -> list[tuple[object, object]]:
     ]
 
 
-@pytest.mark.parametrize("options", [("-S",), ("-BS",), ("-X", "dev", "-S")], ids=str)
-def test_an_interpreter_without_site_is_named_as_not_recorded(tmp_path: Path, options: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("options", [("-S",), ("-BS",), ("-X", "dev", "-S"), ("-I",), ("-Bs", "-E")], ids=str)
+def test_an_interpreter_without_site_or_environment_is_named_as_not_recorded(
+    tmp_path: Path, options: tuple[str, ...]
+) -> None:
     run = executed(tmp_path, "subprocess", options=options)
-    assert started(run) == [(sys.executable, "-S")]
+    assert started(run) == [(sys.executable, next(one for one in ("-S", "-I", "-E") if one[1] in "".join(options)))]
 
 
 def test_an_interpreter_of_another_environment_is_named_as_not_recorded(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ Every interpreter of a program in standby loads this when it starts, so it loads
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 
 from hiwater._os.process_identity import start_ticks_of
 
@@ -27,34 +28,43 @@ def create() -> tuple[str, int]:
     """Make the control file of this process; return its path and a descriptor. Raises OSError."""
     namespace = os.stat("/proc/self/ns/pid").st_ino
     prefix = f"hiwater-{os.getuid()}-{namespace}-"
+    name = f"{prefix}{os.getpid()}-{start_ticks_of(os.getpid())}-{os.urandom(8).hex()}.ctl"  # no one can take it first
     for folder in ("/dev/shm", os.environ.get("TMPDIR") or "/tmp"):  # noqa: S108 - made with O_EXCL and for the owner alone
         try:
             _sweep(folder, prefix)
-            path = f"{folder}/{prefix}{os.getpid()}-{start_ticks_of(os.getpid())}.ctl"
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            return f"{folder}/{name}", _created(f"{folder}/{name}")
         except OSError as error:
             failed = error
-            continue
-        os.write(descriptor, MAGIC.ljust(BYTES, b"\0"))
-        return path, descriptor
     raise failed
 
 
+def _created(path: str) -> int:
+    """A descriptor of the new file. Where it has no room, nothing is left: under `ulimit -f 0`, for instance."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(descriptor, MAGIC.ljust(BYTES, b"\0"))
+    except OSError:
+        os.close(descriptor)
+        os.unlink(path)
+        raise
+    return descriptor
+
+
 def _sweep(folder: str, prefix: str) -> None:
-    """Remove the files that killed processes of this user and namespace left."""
+    """Remove the files that killed processes of this user and namespace left. Those that others made with such names stay."""
     for name in os.listdir(folder):
         if name.startswith(prefix) and name.endswith(".ctl"):
-            pid, _, ticks = name[len(prefix) : -len(".ctl")].partition("-")
+            pid, ticks, *_ = [*name[len(prefix) :].split("-"), ""]
             if pid.isdecimal() and str(start_ticks_of(int(pid))) != ticks:
-                os.unlink(f"{folder}/{name}")
+                with suppress(OSError):
+                    os.unlink(f"{folder}/{name}")
 
 
 def pending(content: Any) -> dict[str, Any] | None:
     """For the process itself: the request in its mapping `content` that has no answer yet."""
     if content[ASKED : ASKED + 4] == content[ANSWERED : ANSWERED + 4]:
         return None
-    request: dict[str, Any] = parsed(content[REQUEST : REQUEST + ROOM])
-    return request
+    return parsed(content[REQUEST : REQUEST + ROOM])
 
 
 def answer(content: Any, said: dict[str, Any]) -> None:
@@ -66,8 +76,12 @@ def answer(content: Any, said: dict[str, Any]) -> None:
     content[ANSWERED : ANSWERED + 4] = content[ASKED : ASKED + 4]
 
 
-def parsed(text: bytes) -> Any:
-    """The JSON object of a request or an answer."""
+def parsed(text: bytes) -> dict[str, Any]:
+    """The JSON object of a request or an answer; {} if it is none. Another user may have written it."""
     import json
 
-    return json.loads(bytes(text).rstrip(b"\0") or b"{}")
+    try:
+        found = json.loads(bytes(text).rstrip(b"\0\n"))
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import time
 
 from hiwater._os import control_file, mapped_files
+from hiwater._os.process_identity import owner_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,10 +24,16 @@ def open_of(pid: int) -> int | None:
             descriptor = os.open(place, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK)
         except OSError:
             continue
-        if os.pread(descriptor, len(control_file.MAGIC), 0) == control_file.MAGIC:
+        if _is_of(descriptor, pid) and os.pread(descriptor, len(control_file.MAGIC), 0) == control_file.MAGIC:
             return descriptor
         os.close(descriptor)
     return None
+
+
+def _is_of(descriptor: int, pid: int) -> bool:
+    """Whether an open file is one that the user of this process made: a path may lead elsewhere by the time that it is opened."""
+    found, owner = os.fstat(descriptor), owner_of(pid)
+    return stat.S_ISREG(found.st_mode) and owner is not None and found.st_uid == owner[0]
 
 
 def ask(descriptor: int, request: dict[str, Any], timeout_seconds: float) -> dict[str, Any] | None:
@@ -36,8 +44,7 @@ def ask(descriptor: int, request: dict[str, Any], timeout_seconds: float) -> dic
     until = time.monotonic() + timeout_seconds
     while time.monotonic() < until:
         if _number(descriptor, control_file.ANSWERED) == number:
-            answer: dict[str, Any] = control_file.parsed(os.pread(descriptor, control_file.ROOM, control_file.ANSWER))
-            return answer
+            return control_file.parsed(os.pread(descriptor, control_file.ROOM, control_file.ANSWER))
         time.sleep(_POLL_SECONDS)
     return None
 

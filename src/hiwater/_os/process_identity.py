@@ -34,6 +34,17 @@ def start_ticks_of(pid: int) -> int | None:
     return int(fields[_STARTED]) if fields else None
 
 
+def owner_of(pid: int) -> tuple[int, int] | None:
+    """The effective user and group of a process; None when there is no such process. Its folder in /proc is root's where it may not be dumped."""
+    try:
+        with open(f"/proc/{pid}/status", "rb") as file:
+            rows = dict(line.split(b":", 1) for line in file.read().splitlines() if b":" in line)
+    except OSError:
+        return None
+    user, group = (int(rows[name].split()[1]) for name in (b"Uid", b"Gid"))
+    return user, group
+
+
 def stat_fields(pid: int, *, proc: str | os.PathLike[str] = "/proc") -> list[bytes]:
     """The fields of /proc/PID/stat (proc(5)) from the third on, the process's state; empty when there is none."""
     try:

@@ -6,6 +6,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from hiwater._os import trust
 from hiwater.analysis.live import LiveProcess
 from hiwater.analysis.live_all import AllProcesses
 from hiwater.capture import find, opening, run_folder, run_index
@@ -124,7 +125,7 @@ class LiveRun:
                     changed_ns = 0
         self._folder_changed_ns = changed_ns
         new = list[Row]()
-        with suppress(OSError), (self._folder / CHILDREN_INDEX).open("rb") as index:
+        with suppress(OSError), open(trust.open_regular(self._folder / CHILDREN_INDEX), "rb") as index:
             index.seek(self._index_bytes)
             rows = index.read()
             whole = len(rows) // run_index.ROW_BYTES * run_index.ROW_BYTES

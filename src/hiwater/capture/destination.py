@@ -7,6 +7,7 @@ import os
 import stat
 
 import hiwater
+from hiwater._os import trust
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -87,6 +88,12 @@ def check(path: str) -> None:
     if not os.access(folder, os.W_OK | os.X_OK):
         raise hiwater.errors.CaptureUnwritable(
             f"{path!r}: the folder {folder!r} is not writable", "choose another file with -o"
+        )
+    children = folder_of_children(path)
+    if os.path.lexists(children) and not trust.is_own_folder(children):
+        raise hiwater.errors.CaptureUnwritable(
+            f"{children!r}, where the captures of child processes go, is not a folder of yours alone",
+            "choose another file with -o",
         )
     if not os.path.lexists(path):
         return

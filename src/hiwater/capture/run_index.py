@@ -13,12 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from hiwater._os import trust
 from hiwater.capture.destination import CHILDREN_INDEX
 from hiwater.capture.program import arguments
 
 ROW_BYTES = 512
 _LARGEST_BYTES = 64 << 20
 _CLOCKS_DIFFER_NS = 1_000_000_000
+_MOST_REFUSED = 100_000
+"""Refused children of one process that are counted: the figure is the capture's word, and each takes memory here."""
 _SIZES = (
     "duration_ns", "peak_bytes", "peak_blocks", "live_bytes", "total_bytes", "total_blocks", "resident_peak_bytes", "inherited_bytes",
 )  # fmt: skip
@@ -78,7 +81,7 @@ class Unrecorded:
 def read_folder(folder: Path, run: str) -> list[Row]:
     """The rows of the index in this folder, each with its `run`; none if there is no index. A last row that is not complete is left out."""
     try:
-        with (folder / CHILDREN_INDEX).open("rb") as file:
+        with open(trust.open_regular(folder / CHILDREN_INDEX), "rb") as file:
             content = file.read(_LARGEST_BYTES)
     except OSError:
         return []
@@ -165,7 +168,7 @@ def _refused(capture: Described) -> list[Unrecorded]:
     program = capture.facts.get("program") or " ".join(arguments(capture.facts.get("argv", "[]")))
     why = f"its recording could not begin ({os.strerror(header.get('refused_error', 0))})"
     one = Unrecorded(_run_of(capture), 0, header["pid"], header["started_unix_ns"], f"{program} (a fork)", why)
-    return [one] * header.get("refused_children", 0)
+    return [one] * min(header.get("refused_children", 0), _MOST_REFUSED)
 
 
 def deaths(captures: Sequence[Described], rows: Sequence[Row]) -> dict[int, tuple[int, int]]:
@@ -190,6 +193,8 @@ def deaths(captures: Sequence[Described], rows: Sequence[Row]) -> dict[int, tupl
 def _reason(why: str) -> str:
     if why == "-S":
         return "it was started with -S, which skips hiwater's start-up file"
+    if why in {"-I", "-E"}:
+        return f"it was started with {why}, and ignores its environment, in which hiwater would ask it to record itself"
     return why or "hiwater is not installed in its environment, or its recording could not begin"
 
 

@@ -107,6 +107,18 @@ def ask(pid: int, request: dict[str, Any], method: str = "auto") -> dict[str, An
                 "try again: it answers as soon as a thread of it can run Python",
             )
         answer = found
-    if "problem" in answer:
-        raise AttachRefused(f"process {pid}: {answer['problem']}", answer["remedy"])
+    return _checked(pid, request, answer)
+
+
+def _checked(pid: int, request: dict[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
+    """The answer, if it has what it must have: the process may be another user's, and no hiwater. Raises AttachRefused otherwise."""
+    if isinstance(answer.get("problem"), str):
+        problem, remedy = (" ".join(str(answer.get(name, "")).split()) for name in ("problem", "remedy"))
+        raise AttachRefused(f"process {pid}: {problem}", remedy)
+    expected = {"path": str} if request["do"] == "attach" else {"path": str, "peak_bytes": int}
+    if not all(isinstance(answer.get(name), kind) for name, kind in expected.items()):
+        raise AttachRefused(
+            f"process {pid} gave an answer that is none of hiwater's",
+            "look at what runs there, and at its version of hiwater",
+        )
     return answer

@@ -92,7 +92,7 @@ def _gdb(pid: int, commands: list[str]) -> subprocess.CompletedProcess[str]:
     """Have gdb attach to the process, carry out the commands, and detach from it."""
     try:
         return subprocess.run(
-            ["gdb", "-nx", "-batch", "-iex", "set debuginfod enabled off", "-p", str(pid), *(word for one in commands for word in ("-ex", one))],
+            ["gdb", "-nx", "-batch", "-iex", "set debuginfod enabled off", "-iex", "set auto-load off", "-p", str(pid), *(word for one in commands for word in ("-ex", one))],
             capture_output=True, text=True, errors="replace", timeout=_GDB_SECONDS, check=False, env={**os.environ, "LC_ALL": "C"},
         )  # fmt: skip
     except subprocess.TimeoutExpired as error:

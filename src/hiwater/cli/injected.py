@@ -5,14 +5,14 @@ There is no other sign of life: a main thread that is in C code never gets there
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
 import tempfile
 import time
 
-from hiwater._os import procfs
+from hiwater._os import control_file, procfs, trust
+from hiwater._os.process_identity import owner_of, start_ticks_of
 from hiwater.errors import AttachRefused
 
 TYPE_CHECKING = False
@@ -31,35 +31,43 @@ except BaseException as error:
     said = {{"problem": f"hiwater cannot be imported there ({{type(error).__name__}}: {{error}})", "remedy": "install it in the environment of that program"}}
 finally:
     sys.path.remove({folder!r})
-with open({answer!r} + ".part", "w") as file:
-    json.dump(said, file)
-os.replace({answer!r} + ".part", {answer!r})
+with open({answer!r}, "r+") as file:
+    file.write(json.dumps(said) + "\\n")
 """
+_NOTHING = "import shutil; shutil.rmtree({folder!r}, ignore_errors=True)\n"
+_PREFIX = "hiwater-attach-"
+_MOST_ANSWER_BYTES = 1 << 16
 _SYSTEM_CALLS = {"0": "read", "7": "poll", "23": "select", "202": "futex", "230": "sleep", "232": "epoll_wait", "270": "select", "271": "poll", "281": "epoll_wait", "45": "recvfrom", "61": "wait4", "247": "waitid", "43": "accept", "288": "accept"}  # fmt: skip
 
 
 def ask(pid: int, request: dict[str, Any], timeout_seconds: float, bring: Callable[[int, str], None]) -> dict[str, Any]:
     """Have the process do what is requested, and return its answer. `bring` has it run the script at a path. Raises AttachRefused, and what
-    `bring` raises."""
-    folder = tempfile.mkdtemp(prefix="hiwater-attach-")
-    script, answer = f"{folder}/script.py", f"{folder}/answer.json"
+    `bring` raises.
+
+    The process may belong to another user, who must not have this one write or give away a file of its own. So the folder and the script stay this
+    user's. Of the other user's is one file, opened before it is given away and read through that descriptor: its answer.
+    """
+    _sweep(tempfile.gettempdir())
+    folder = tempfile.mkdtemp(prefix=f"{_PREFIX}{pid}-{start_ticks_of(pid)}-")
+    script, place = f"{folder}/script.py", f"{folder}/answer.json"
     here = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    _write(script, _SCRIPT.format(folder=here, request=request, answer=answer))
-    status = os.stat(f"/proc/{pid}")
-    if status.st_uid != os.geteuid():
-        for path in (folder, script):
-            os.chown(path, status.st_uid, status.st_gid)
+    _write(script, _SCRIPT.format(folder=here, request=request, answer=place))
+    answer = os.open(place, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
-        bring(pid, script)
-        said = _answer_of(pid, answer, timeout_seconds)
-    except AttachRefused:
-        shutil.rmtree(folder)
-        raise
-    except KeyboardInterrupt:
-        _call_off(script)
-        raise
+        _open_to_user_of(pid, folder, answer)
+        try:
+            bring(pid, script)
+            said = _answer_of(pid, answer, timeout_seconds)
+        except AttachRefused:
+            shutil.rmtree(folder)
+            raise
+        except KeyboardInterrupt:
+            _call_off(folder, script)
+            raise
+    finally:
+        os.close(answer)
     if said is None:
-        _call_off(script)
+        _call_off(folder, script)
         raise AttachRefused(
             f"process {pid} has not run hiwater's script for {timeout_seconds:.0f} s: {occupation(pid)}",
             f"try again when its main thread runs Python code, or {STANDBY}",
@@ -68,15 +76,33 @@ def ask(pid: int, request: dict[str, Any], timeout_seconds: float, bring: Callab
     return said
 
 
-def _answer_of(pid: int, path: str, timeout_seconds: float) -> dict[str, Any] | None:
-    """What the process leaves at a path; None if it leaves nothing in time. Raises AttachRefused if it ends before."""
+def _open_to_user_of(pid: int, folder: str, answer: int) -> None:
+    """Let the user of the process reach the script and write the answer; if that is this user, nothing is to be done."""
+    owner = owner_of(pid)
+    if owner is not None and owner[0] != os.geteuid():
+        os.fchown(answer, *owner)
+        os.chmod(f"{folder}/script.py", 0o644)
+        os.chmod(folder, 0o711)  # noqa: S103 - to be entered, and neither listed nor changed
+
+
+def _sweep(parent: str) -> None:
+    """Remove the folders of requests to processes that have ended. A process that runs may still come to its script."""
+    for name in os.listdir(parent):
+        pid, ticks, *_ = [*name.removeprefix(_PREFIX).split("-"), ""]
+        if not name.startswith(_PREFIX) or not pid.isdecimal() or str(start_ticks_of(int(pid))) == ticks:
+            continue
+        if trust.is_own_folder(f"{parent}/{name}"):
+            shutil.rmtree(f"{parent}/{name}", ignore_errors=True)
+
+
+def _answer_of(pid: int, answer: int, timeout_seconds: float) -> dict[str, Any] | None:
+    """What the process writes into its file; None if it writes nothing in time. Raises AttachRefused if it ends before, or writes something else."""
     until = time.monotonic() + timeout_seconds
     while time.monotonic() < until:
         is_running = procfs.state_of(pid) not in {"Z", "X", ""}
-        if os.path.exists(path):
-            with open(path, encoding="utf-8") as file:
-                said: dict[str, Any] = json.load(file)
-            return said
+        text = os.pread(answer, _MOST_ANSWER_BYTES, 0)
+        if text.endswith(b"\n") or len(text) == _MOST_ANSWER_BYTES:
+            return control_file.parsed(text)
         if not is_running:
             raise AttachRefused(
                 f"process {pid} ended before it ran hiwater's script", "record it from its start, with `hiwater run`"
@@ -85,9 +111,10 @@ def _answer_of(pid: int, path: str, timeout_seconds: float) -> dict[str, Any] | 
     return None
 
 
-def _call_off(script: str) -> None:
-    """Have the script do nothing but remove its folder: the process may run it at any time from now on, and would complain if it were gone."""
-    _write(script, f"import shutil; shutil.rmtree({os.path.dirname(script)!r}, ignore_errors=True)\n")
+def _call_off(folder: str, script: str) -> None:
+    """Have the script do nothing but remove its folder, where it may: the process may run it at any time from now on, and would complain if it were
+    gone. A folder that another user cannot remove goes with a later request."""
+    _write(script, _NOTHING.format(folder=folder))
 
 
 def _write(path: str, text: str) -> None:

@@ -15,19 +15,25 @@ if TYPE_CHECKING:
 def say(text: str) -> None:
     """Write `text` as a line from hiwater.
 
-    It is written to the stream with which the process started, since a program may have replaced sys.stderr. If that stream is closed, the
+    What a terminal would obey, or show in another order, is escaped: parts of the text may come from another user's program. It is written to the stream with which the process started, since a program may have replaced sys.stderr. If that stream is closed, the
     message is dropped.
     """
     stream = sys.__stderr__
     if stream is None or stream.closed:
         return
-    text = ascii_text.text_for(stream, text)
+    text = ascii_text.text_for(
+        stream, "".join(one if one.isprintable() or one == "\n" else _escaped(one) for one in text)
+    )
     prefix = "\x1b[1mhiwater:\x1b[0m" if wants_colour(stream) else "hiwater:"
     try:
         stream.write(f"{prefix} {text}\n")
         stream.flush()
     except (OSError, ValueError):  # closed below us, or text its encoding lacks and refuses
         return
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape").decode("ascii")
 
 
 def wants_colour(stream: TextIO) -> bool:

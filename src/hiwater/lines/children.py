@@ -9,6 +9,7 @@ from __future__ import annotations
 import builtins
 import os
 
+from hiwater._os import trust
 from hiwater._os.own_command import is_own_command
 
 TYPE_CHECKING = False
@@ -34,7 +35,8 @@ def start() -> None:
     """Make `profile` a builtin in this process, as its parent's entry in the environment says."""
     how, _, folder = os.environ.get(ENTRY, "").partition(":")
     if not is_own_command():
-        builtins.profile = _unmeasured if how == _UNMEASURED else _MeasuredProfile(folder, resident=how == _RESIDENT)  # type: ignore[attr-defined]
+        is_measured = how != _UNMEASURED and trust.is_own_folder(folder)
+        builtins.profile = _MeasuredProfile(folder, resident=how == _RESIDENT) if is_measured else _unmeasured  # type: ignore[attr-defined]
 
 
 def _unmeasured(function: Any = None, /, **_: object) -> Any:

@@ -10,7 +10,7 @@ import os
 import sys
 from contextlib import suppress
 
-from hiwater._os import native
+from hiwater._os import native, trust
 from hiwater._os.own_command import is_own_command
 from hiwater.capture import destination
 from hiwater.recording import last_lines
@@ -42,7 +42,7 @@ def _record_here(entry: str) -> None:
             sample=fields["sample"],
             sample_seed=int(fields["seed"]),
             device_history=fields["history"] == "1",
-            mode=int(fields["mode"]),
+            mode=trust.mode_of(fields["mode"]),
             last_words=_escaped(bytes.fromhex(fields["words"]).decode()),
             snapshot_every=int(fields["every"]) / 1e9,
             notify=lambda _: None,
@@ -53,6 +53,8 @@ def _record_here(entry: str) -> None:
         if limit and (limit := _inherited(limit)):
             recorder.note("limit_bytes", str(limit))
         os.makedirs(fields["folder"], mode=0o700, exist_ok=True)
+        if not trust.is_own_folder(fields["folder"]):
+            return
         if limit:
             with suppress(OSError):  # the program has lowered the hard limit: the inherited one stays
                 native.load().limit_address_space(limit)  # before the recorder's sampler reads it

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from hiwater._os import trust
 from hiwater.capture import destination
 
 TERMINATION_LOG = "/dev/termination-log"
@@ -15,7 +16,8 @@ def choose(path: str | None) -> str:
 
     `path` may contain `%p`, `%h` and `%r`. Raises CaptureUnwritable for any other `%`.
     """
-    given = os.environ.get("HIWATER_LAST_WORDS") if path is None else path
+    asked = os.environ.get("HIWATER_LAST_WORDS") if trust.obeys_environment() else None
+    given = asked if path is None else path
     if given is not None:
         return destination.absolute(destination.expand(given)) if given else ""
     in_pod = "KUBERNETES_SERVICE_HOST" in os.environ

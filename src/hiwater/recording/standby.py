@@ -7,9 +7,10 @@ works on shared volumes. The thread ends before each fork, because CPython warns
 from __future__ import annotations
 
 import _thread
-import mmap
 import os
+from contextlib import suppress
 
+from hiwater import _mapping
 from hiwater._os import control_file, unrecorded
 from hiwater._os.own_command import is_own_command
 
@@ -53,8 +54,10 @@ class Standby:
     def _map(self) -> None:
         self._path, descriptor = control_file.create()
         self._pid = os.getpid()
-        self._content = mmap.mmap(descriptor, control_file.BYTES)
-        os.close(descriptor)
+        try:
+            self._content = _mapping.map_shared(descriptor, control_file.BYTES)
+        finally:
+            os.close(descriptor)
 
     def resume(self) -> None:
         """Start the thread."""
@@ -81,8 +84,9 @@ class Standby:
 
     def end(self) -> None:
         """At the end of the program."""
-        if self._pid == os.getpid() and os.path.exists(self._path):
-            os.unlink(self._path)
+        if self._pid == os.getpid():
+            with suppress(OSError):  # it is gone
+                os.unlink(self._path)
 
     def _watch(self, locks: tuple[_thread.LockType, _thread.LockType]) -> None:
         stop, ended = locks

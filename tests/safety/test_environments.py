@@ -1,0 +1,110 @@
+"""What the start-up file obeys: never the environment of another user, and nothing in a privileged or isolated interpreter."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hiwater._os import trust
+from other_user import as_other_user, needs_other_users
+from recording import child_environment, needs_engine
+
+pytestmark = needs_engine
+
+WRAPPER = """
+#include <unistd.h>
+int main(int count, char** given) {{
+    (void)count;
+    {become}
+    given[0] = "{python}";
+    return execv(given[0], given);
+}}
+"""
+BECOMES = {"effective": "", "whole": "if (setgid(0) || setuid(0)) return 9;"}
+
+
+def entry(folder: Path, *, mode: int = 0o666) -> dict[str, str]:
+    words = os.fsencode(folder / "words").hex()
+    fields = f"run=x;sample=0;seed=1;history=0;mode={mode};words={words};every=0;limit=0;folder={folder / 'run.hiw.d'}"
+    return {"HIWATER_RUN": fields}
+
+
+def made_in(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+@needs_other_users
+@pytest.mark.parametrize("become", BECOMES)
+@pytest.mark.parametrize("options", [(), ("-I",)], ids=["plain", "isolated"])
+def test_a_helper_with_roots_rights_records_nothing(become: str, options: tuple[str, ...], tmp_path: Path) -> None:
+    source, helper, theirs = tmp_path / "helper.c", tmp_path / "helper", tmp_path / "theirs"
+    source.write_text(WRAPPER.format(become=BECOMES[become], python=sys.executable))
+    subprocess.run(["cc", source, "-o", helper], check=True)
+    helper.chmod(0o4755)
+    theirs.mkdir()
+    theirs.chmod(0o777)
+    standby = set(os.listdir("/dev/shm"))
+    for environment in (entry(theirs), {"HIWATER": "standby"}):
+        # A shell of the other user's starts it, as a person would.
+        code = "import os; print(os.geteuid(), sorted(set(os.listdir('/dev/shm'))))"
+        shell = as_other_user("sh", "-c", '"$0" "$@"; exit $?', helper, *options, "-c", code)
+        done = subprocess.run(
+            shell,
+            cwd=theirs,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            env=child_environment(environment),
+        )
+        assert (done.returncode, done.stdout[:2], done.stderr) == (0, "0 ", "")
+        assert not set(re.findall(r"hiwater-0-[^']+", done.stdout)) - standby
+    assert made_in(theirs) == []
+
+
+@pytest.mark.parametrize("option", ["-I", "-E"])
+def test_an_interpreter_that_ignores_its_environment_records_nothing(option: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, option, "-c", "print(7)"], capture_output=True, text=True, check=True,
+        env=child_environment(entry(tmp_path)),
+    )  # fmt: skip
+    assert (done.stdout, made_in(tmp_path)) == ("7\n", [])
+
+
+def test_a_child_of_this_user_is_recorded_and_nobody_else_may_read_more_than_a_group(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-c", "pass"], check=True, env=child_environment(entry(tmp_path)))
+    (capture,) = (tmp_path / "run.hiw.d").glob("*.hiw")
+    assert stat.S_IMODE(capture.stat().st_mode) == 0o640
+
+
+@needs_other_users
+@pytest.mark.parametrize("how", ["theirs", "writable", "link"])
+def test_captures_of_children_go_into_no_folder_of_somebody_elses(how: str, tmp_path: Path) -> None:
+    folder = tmp_path / "run.hiw.d"
+    (tmp_path / "elsewhere").mkdir()
+    if how == "link":
+        folder.symlink_to(tmp_path / "elsewhere")
+    else:
+        folder.mkdir()
+        os.chown(folder, 65534 if how == "theirs" else 0, 0)
+        folder.chmod(0o777 if how == "writable" else 0o755)
+    before = made_in(tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-c", "print(7)"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=child_environment(entry(tmp_path)),
+    )
+    assert (done.stdout, done.stderr, made_in(tmp_path)) == ("7\n", "", before)
+
+
+@pytest.mark.parametrize(("asked", "given"), [(0o666, 0o640), (0o000, 0o600), (0o640, 0o640), (0o4777, 0o640)])
+def test_the_mode_of_files_is_bounded(asked: int, given: int) -> None:
+    assert trust.mode_of(str(asked)) == given
