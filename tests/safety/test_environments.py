@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from hiwater._os import trust
+from hiwater.recording.own_code import OwnCode
 from other_user import as_other_user, needs_other_users
 from recording import child_environment, needs_engine
 
@@ -31,7 +32,9 @@ BECOMES = {"effective": "", "whole": "if (setgid(0) || setuid(0)) return 9;"}
 
 def entry(folder: Path, *, mode: int = 0o666) -> dict[str, str]:
     words = os.fsencode(folder / "words").hex()
-    fields = f"run=x;sample=0;seed=1;history=0;mode={mode};words={words};every=0;limit=0;folder={folder / 'run.hiw.d'}"
+    own = OwnCode.of_this_process(()).as_text().encode().hex()
+    options = f"sample=0;seed=1;history=0;every=0;mode={mode};words={words};own={own};limit=0;lines=;run=x"
+    fields = f"{options};folder={folder / 'run.hiw.d'}"
     return {"HIWATER_RUN": fields}
 
 
