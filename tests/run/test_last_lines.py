@@ -129,7 +129,7 @@ def test_a_signal_left_to_its_default_ends_the_program_with_them(tmp_path: Path,
     told, peaks, most, capture = last_lines(done.stderr)
     assert re.match(rf"process \d+ was killed \({number.name}\) after ", told)
     assert peaks.startswith("peak 28.")
-    assert "28.6 MiB at program.py:3 in <module>" in most
+    assert "most at program.py:3 in <module>: 28.6 MiB" in most
     assert capture == "capture run.hiw: read it with `hiwater report run.hiw`"
 
     quiet = run_to_death(tmp_path, text, "-q")
