@@ -16,6 +16,7 @@
 #include "base/errno_kept.h"
 #include "base/pages.h"
 #include "base/process.h"
+#include "base/raw_calls.h"
 #include "base/uncancelled.h"
 #include "session/recorder.h"
 
@@ -53,9 +54,9 @@ int execute(void* data) {
         ::setrlimit(RLIMIT_AS, &space);
     }
     // Who reads the program's output waits for its end, and not for the end of this process.
-    ::close(STDIN_FILENO);
-    if (::dup2(STDERR_FILENO, STDOUT_FILENO) < 0) ::close(STDOUT_FILENO);
-    ::fcntl(call.answer, F_SETFD, 0);
+    raw::close(STDIN_FILENO);
+    if (raw::syscall(SYS_dup3, STDERR_FILENO, STDOUT_FILENO, 0) < 0) raw::close(STDOUT_FILENO);
+    raw::fcntl(call.answer, F_SETFD, 0);
     ::execv(call.arguments[0], call.arguments);
     ::_exit(127);
 }
@@ -75,8 +76,8 @@ bool answered(int fd) noexcept {
         pollfd one{fd, POLLIN, 0};
         const int ready = ::poll(&one, 1, std::max(0, kLongestMs - (now_ms() - began_ms)));
         if (ready < 0 && errno == EINTR) continue;
-        const bool is_answered = ready > 0 && ::read(fd, &byte, 1) == 1;
-        ::close(fd);
+        const bool is_answered = ready > 0 && raw::read(fd, &byte, 1) == 1;
+        raw::close(fd);
         return is_answered;
     }
 }
@@ -120,7 +121,7 @@ void LastLines::write_at_death() noexcept {
     if (process::count_threads() <= 1 + kOwnThreads || ::getppid() <= 1) {
         answered(answer);
     } else {
-        ::close(answer);
+        raw::close(answer);
     }
 }
 
@@ -131,8 +132,8 @@ int LastLines::start() noexcept {
     int ends[2];
     if (::pipe2(ends, O_CLOEXEC) != 0) return -1;
     if (ends[1] <= STDERR_FILENO) {  // the program has closed its standard streams
-        ::close(ends[0]);
-        ::close(ends[1]);
+        raw::close(ends[0]);
+        raw::close(ends[1]);
         return -1;
     }
     ::snprintf(descriptor_, sizeof descriptor_, "%d", ends[1]);
@@ -144,9 +145,9 @@ int LastLines::start() noexcept {
     int status = -1;
     while (child > 0 && ::waitpid(child, &status, __WALL) < 0 && errno == EINTR) continue;
     ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    ::close(ends[1]);
+    raw::close(ends[1]);
     if (status == 0) return ends[0];
-    ::close(ends[0]);
+    raw::close(ends[0]);
     return -1;
 }
 

@@ -75,11 +75,15 @@ class Capture(LetGo):
         self.process = replace(self.process, duration_ns=max(lasted, self.process.duration_ns))
 
     def overhead_at(self, at_ns: Ints) -> Ints:
-        """What of resident memory was hiwater's at these times since the recording began."""
+        """What of resident memory was hiwater's at these times since the recording began. A forked child shares hiwater's code with its parent, whose it
+        counts as: such figures can be added up, as the parts of shared pages can."""
         timeline = self.timeline
         if not timeline.overhead_bytes.any():
-            return np.full(len(at_ns), self.resident.overhead_end_bytes, np.int64)
-        return timeline.overhead_bytes[np.maximum(0, np.searchsorted(timeline.at_ns, at_ns, side="right") - 1)]
+            overhead = np.full(len(at_ns), self.resident.overhead_end_bytes, np.int64)
+        else:
+            overhead = timeline.overhead_bytes[np.maximum(0, np.searchsorted(timeline.at_ns, at_ns, side="right") - 1)]
+        is_shared = self.process.started_by == "fork"
+        return np.maximum(0, overhead - int(self.facts.get("hiwater_code_bytes", "0"))) if is_shared else overhead
 
     # Snapshots
 

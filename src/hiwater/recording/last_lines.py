@@ -10,7 +10,7 @@ import os
 import sys
 
 import hiwater
-from hiwater._os import native
+from hiwater._os import native, unrecorded
 from hiwater._os.process_identity import start_ticks_of
 from hiwater.capture import destination
 
@@ -30,6 +30,10 @@ def this_process() -> str:
 
 def begin(capture: str) -> None:
     """Have the last lines written if a signal ends this process. `capture` is that of the first process of the run."""
+    unrecorded.do(_begin, capture, None)
+
+
+def _begin(capture: str, _: None) -> None:
     folders = [os.path.dirname(os.path.dirname(os.path.abspath(hiwater.__file__))), *sys.path]
     paths = ":".join(path for path in folders if _is_absolute(path))
     command = [sys.executable, "-I", "-c", _CODE, capture, paths] if _is_absolute(sys.executable) else []

@@ -237,6 +237,9 @@ class Recorder:
         group = facts.memory_group()
         if group is not None:
             known |= facts.group_facts(group)
+        code_bytes = code_overhead.loaded_bytes() if self._begins_process else (0, 0)
+        if any(code_bytes):
+            known["hiwater_code_bytes"] = str(sum(code_bytes))
         prefix = facts.internal_prefix()
         self._accelerators = Accelerators(core, histories=self._wants_histories)
         self._accelerators.prepare()
@@ -260,7 +263,7 @@ class Recorder:
                     run_variable=self._run_variable(own_code) if self._run_id else "",
                     run_folder=self._run_folder,
                     residency_snapshots=self._residency_snapshots,
-                    code_bytes=code_overhead.loaded_bytes() if self._begins_process else (0, 0),
+                    code_bytes=code_bytes,
                 )
         except OSError as error:
             self._forget()
