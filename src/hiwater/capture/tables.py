@@ -24,6 +24,8 @@ class Strings:
         self._offset, self._length = places["offset"], places["length"]
         self._content = bytes(contents.tables["string_bytes"])
         self._added: list[str] = []
+        self.names: dict[str, str] = {}
+        """What is shown in the place of a string: the names of a notebook's cells for their files."""
 
     def add(self, text: str) -> int:
         """Return the number of a string that the capture did not have."""
@@ -38,6 +40,11 @@ class Strings:
         begin = self._offset.item(number)
         return self._content[begin : begin + self._length.item(number)].decode("utf-8", "replace")
 
+    def shown(self, number: int) -> str:
+        """One string; "" for 0. The file of a notebook's cell is that cell's name."""
+        text = self[number]
+        return self.names.get(text, text)
+
 
 class Tables:
     """What the functions that interpret a capture read. `tables[name]` is a structured array of records, read-only; the names of tables
@@ -51,6 +58,7 @@ class Tables:
         ]
         self.cells = cells.read(texts)
         """The cells of a notebook, by the file names of their code."""
+        self._strings.names = {file: cell.name for file, cell in self.cells.items()}
         self.facts = {key: value for key, value in texts if not cells.is_cell(key)}
         """What the recorder was told about the program, as text."""
         recorded_cell = self.facts.get(cells.RECORDED)
@@ -109,9 +117,7 @@ class Tables:
 
     def string(self, number: int) -> str:
         """One string; "" for 0. The file of a notebook's cell is that cell's name."""
-        text = self._strings[number]
-        cell = self.cells.get(text)
-        return cell.name if cell is not None else text
+        return self._strings.shown(number)
 
     def number(self, fact: str) -> int | None:
         """A fact that is a number; None where it is missing or no number."""
@@ -119,8 +125,8 @@ class Tables:
 
     @cached_property
     def paths(self) -> Paths:
-        """The call paths, each made when it is looked at."""
-        return Paths(self["nodes"], self["codes"], self.string)
+        """The call paths, each made when it is looked at. They do not refer to the tables, which are let go as soon as nobody reads them."""
+        return Paths(self["nodes"], self["codes"], self._strings.shown)
 
 
 def known(value: Any) -> int | None:
