@@ -91,7 +91,7 @@ def test_the_breakdown_is_within_a_twentieth_of_the_resident_peak(
 ) -> None:
     shares = [share_of_breakdown(first_run(program)[0])]
     # The program waits for a snapshot for a limited time: on a very busy machine one may come too late.
-    while len(shares) < 3 and max(shares) < 0.95:
+    while len(shares) < 6 and max(shares) < 0.95:
         run(program, tmp_path / "a.hiw")
         shares.append(share_of_breakdown(tmp_path / "a.hiw"))
     assert max(shares) >= 0.95, shares

@@ -69,7 +69,8 @@ def test_what_is_made_for_a_request_stays_out_of_the_other_users_hands(
             made.append((path.name.partition("-")[0], found.st_uid, stat.S_IMODE(found.st_mode)))
         attack = run_as_other_user(sys.executable, "-c", ATTACK, script, folder=tmp_path)
         assert (attack.returncode, attack.stdout) == (0, "")
-        run_as_other_user(sys.executable, script, folder=tmp_path)
+        ran = run_as_other_user(sys.executable, script, folder=tmp_path)
+        assert (ran.returncode, ran.stderr) == (0, "")
 
     said = injected.ask(theirs, {"do": "detach"}, 60, bring)
     assert "nobody has attached" in said["problem"]
