@@ -285,11 +285,15 @@ def test_each_line_that_waits_has_what_was_done_for_it(place: Place, sample: tup
         f"kept += pool.map(own, [{SIZE}])\n"
         f"kept += pool.map(own, [{SIZE}])\n",
     )
-    said = place.headline("program.py", options=sample)
+    waited: dict[int, int] = {}
+    for _ in range(3):  # on a very busy machine a task may keep the line of the one before
+        said = place.headline("program.py", options=sample)
+        capture = hiwater.open(place.folder / "a.hiw")
+        ranking = rank_lines(capture.tables, capture.end.holdings())
+        waited = {row.frame.line: row.bytes for row in ranking.lines if row.group == Group.waited}
+        if waited.keys() >= {4, 5, 8, 12}:
+            break
     assert said.startswith("most waited for at program.py:8 in submit: 80.0 MiB")
-    capture = hiwater.open(place.folder / "a.hiw")
-    ranking = rank_lines(capture.tables, capture.end.holdings())
-    waited = {row.frame.line: row.bytes for row in ranking.lines if row.group == Group.waited}
     assert [round(waited[line] / SIZE) for line in (4, 5, 8)] == [1, 2, 4]
     assert 5 << 20 < waited[12] < 20 << 20
     # Its own lines lose nothing when the thread is waited for at another line.
