@@ -19,6 +19,7 @@
 #include "base/raw_calls.h"
 #include "session/children.h"
 #include "session/recorder.h"
+#include "session/sampler.h"
 
 namespace hiwater::interpose {
 
@@ -154,7 +155,7 @@ bool is_no_part_of_program(Texts arguments) noexcept {
 void take_last_snapshot(Text path) noexcept {
     const ErrnoKept kept;
     if (!recording() || !recorder().is_of_this_process() || Recorder::is_inside()) return;
-    if (::strchr(path, '/') == nullptr || ::access(path, X_OK) == 0) recorder().take_residency_snapshot();
+    if (::strchr(path, '/') == nullptr || ::access(path, X_OK) == 0) sampler::take_snapshot_before_exec();
 }
 
 template <typename Call>

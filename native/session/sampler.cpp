@@ -67,6 +67,7 @@ Files g_files;
 class Requests {
 public:
     static constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
+    static constexpr std::int64_t kInAnyCase = std::int64_t{std::numeric_limits<std::uint32_t>::max()} * kPageBytes;
 
     // For the program's threads. The estimate of resident memory takes what was allocated since the last sample as touched.
     void ask(std::int64_t live_bytes, std::int64_t released_bytes) noexcept {
@@ -77,6 +78,10 @@ public:
         }
         highest = std::max(highest, estimate);
         if (estimate - released_bytes > highest - highest / 32) return;  // soon enough at a later release
+        request(estimate);
+    }
+    // The estimate is kInAnyCase for a snapshot that does not depend on how much memory there is.
+    void request(std::int64_t estimate) noexcept {
         std::uint32_t none = 0;
         if (!pages_.compare_exchange_strong(none, static_cast<std::uint32_t>(estimate / kPageBytes))) return;
         const std::uint64_t began = process::monotonic_ns();
@@ -130,6 +135,7 @@ public:
     void consider(Recorder& recorder, std::int64_t resident, std::int64_t asked_bytes) noexcept {
         const std::uint64_t now = recorder.now_ns();
         if (height_ == 0) begin(resident);
+        if (asked_bytes == Requests::kInAnyCase) return take(recorder, resident);
         if (resident > highest_ + kStir) {
             highest_ = resident;
             rose_ns_ = now;
@@ -485,6 +491,10 @@ bool is_running() noexcept { return g_thread.is_running(); }
 void before_release(std::int64_t live_bytes, std::int64_t released_bytes) noexcept {
     note_activity();
     g_requests.ask(live_bytes, released_bytes);
+}
+
+void take_snapshot_before_exec() noexcept {
+    if (g_thread.is_running()) g_requests.request(Requests::kInAnyCase);
 }
 
 void note_activity() noexcept {

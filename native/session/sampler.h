@@ -24,6 +24,9 @@ bool is_running() noexcept;
 // residency snapshot, and this release ends that, the thread asks the sampler for another snapshot and waits for it: 50 ms at most, and
 // all waits of a recording take 0.2 s and a hundredth of its time at most.
 void before_release(std::int64_t live_bytes, std::int64_t released_bytes) noexcept;
+// The calling thread is about to execute another program, and asks the sampler for a residency snapshot. It does not take one itself: it may be in
+// a signal's handler, and what the handler interrupted may hold malloc's locks.
+void take_snapshot_before_exec() noexcept;
 // The calling thread is about to allocate a large block, or to free one. While the sampler does not run, that is when a sample is taken: a
 // forked child that waits wakes so. A thread that rests takes its next one at once.
 void note_activity() noexcept;

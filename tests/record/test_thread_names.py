@@ -267,8 +267,8 @@ def test_a_thread_that_ended_keeps_its_name_when_its_id_is_used_again(tmp_path: 
             first.load(1_000_003)
             ident = first.thread.ident
             first.end()
-            for _ in range(1_000):  # the thread itself may outlive its join for a moment
-                again = Told()
+            for number in range(1_000):  # the thread itself may outlive its join for a moment
+                again = Told("".join(chr(97 + int(digit)) for digit in str(number)))  # no series
                 if again.thread.ident == ident:
                     break
                 again.end()
