@@ -1,5 +1,6 @@
 """Where resident memory is: the rows add up, and each finds what was put there."""
 
+import gc
 import importlib.util
 import json
 import mmap
@@ -23,6 +24,7 @@ def rows():
 
 
 def grown(name, make):
+    gc.collect()  # what earlier tests left is not to be freed meanwhile
     before = rows()[name].resident_bytes
     kept = make()
     after = rows()[name].resident_bytes
@@ -149,6 +151,9 @@ def test_the_stack_of_a_waiting_thread_is_a_stack():
     with_it = rows()["stacks"].resident_bytes
     wait.set()
     thread.join()
+    wait_until(
+        lambda: not os.path.exists(f"/proc/self/task/{thread.native_id}")
+    )  # it may outlive its join for a moment
     assert with_it > rows()["stacks"].resident_bytes
 
 
