@@ -14,10 +14,12 @@ from pathlib import Path
 import pytest
 
 from children import run_hiwater
+from hiwater._os.process_identity import owner_of
 from hiwater.cli import injected
 from hiwater.errors import AttachRefused
 from other_user import UID, as_other_user, needs_other_users, run_as_other_user, shared_folder
 from recording import child_environment, needs_engine
+from waiting import wait_until
 
 pytestmark = needs_engine
 
@@ -44,6 +46,7 @@ for name, attempt in attempts.items():
 def theirs():
     """A process of another user."""
     process = subprocess.Popen(as_other_user("sleep", "60"))
+    wait_until(lambda: owner_of(process.pid) == (UID, UID))
     yield process.pid
     process.kill()
     process.wait()
