@@ -199,9 +199,9 @@ int add_children(pid_t parent, pid_t* numbers, int count, int room) noexcept {
         pid_t* numbers;
         int count, room;
     } found{parent, numbers, count, room};
-    char path[40];
-    ::snprintf(path, sizeof path, "/proc/%d/task", parent);
-    OwnFile folder(path);
+    char threads[40];
+    ::snprintf(threads, sizeof threads, "/proc/%d/task", parent);
+    OwnFile folder(threads);
     const auto visit = [](const char* thread, void* context) {
         auto& all = *static_cast<Found*>(context);
         char path[64], text[4096];

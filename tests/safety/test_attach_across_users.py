@@ -53,8 +53,8 @@ def theirs():
 
 
 @pytest.fixture
-def requests(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The folder for temporary files, which anybody may write to."""
+def requests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder for temporary files, which anybody may write to. Not before pytest has made its own."""
     with shared_folder() as folder:
         monkeypatch.setattr(tempfile, "tempdir", str(folder))
         yield folder
