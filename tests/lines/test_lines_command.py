@@ -171,6 +171,7 @@ def test_the_decorator_prints_at_the_end_to_where_it_is_told(tmp_path: Path) -> 
     assert (done.returncode, done.stderr) == (3, "")
 
 
+@needs_engine
 def test_children_print_nothing_and_are_added(tmp_path: Path) -> None:
     text = (
         "import hiwater, os, sys\n@hiwater.profile\ndef f(n):\n    return bytearray(n)\n"

@@ -16,7 +16,7 @@ import pytest
 
 from children import run_hiwater
 from hiwater.contrib.compat.memory_profiler.profiler import profile as memory_profile
-from recording import child_environment
+from recording import child_environment, needs_engine
 
 PROGRAM = """
 import asyncio, functools, inspect, types
@@ -130,6 +130,7 @@ def test_the_memory_profilers_decorator_keeps_them_too(capsys: pytest.CaptureFix
     assert capsys.readouterr() == ("", "")
 
 
+@needs_engine
 def test_an_object_that_hides_its_function_is_measured_on_every_version(tmp_path: Path) -> None:
     code = (
         "from hiwater.lines import LineProfiler\nimport functools\n"

@@ -14,6 +14,9 @@ import pytest
 import hiwater
 from hiwater.capture.at_once import Instant, Machine
 from process_trees import MIB, Truth, random_tree, record
+from recording import needs_engine
+
+pytestmark = needs_engine
 
 TREES = int(os.environ.get("HIWATER_TREES", "4"))
 FIRST = int(os.environ.get("HIWATER_FIRST_TREE", "0"))

@@ -10,6 +10,9 @@ import hiwater
 from children import run_hiwater
 from hiwater.cli import main
 from process_trees import MIB, Spec, record
+from recording import needs_engine
+
+pytestmark = needs_engine
 
 
 def turns(sizes: tuple[int, ...], *, all_wait: bool) -> Spec:
