@@ -14,6 +14,9 @@ from recording import needs_engine
 
 pytestmark = needs_engine
 
+OVERHEAD = 16 * MIB
+"""What the truth has and the sums have not: hiwater's code, and up to 3 MiB for each process. The sums are off to the other side by less."""
+
 
 def turns(sizes: tuple[int, ...], *, all_wait: bool) -> Spec:
     """Forked processes that hold so many MiB one after the other, each once the one before has let go; then they stay until all are done, or end."""
@@ -33,7 +36,7 @@ def test_workers_that_peak_in_turn_are_not_added_up(tmp_path: Path, all_wait: bo
     allocated, resident = machine.allocated, machine.resident
     assert allocated is not None and allocated.at_most_bytes is not None and resident is not None
     assert 85 * MIB == truth.held_least_bytes <= allocated.bytes <= allocated.at_most_bytes <= 90 * MIB
-    assert abs(resident.bytes - truth.pss_bytes) <= 8 * MIB + resident.error_bytes
+    assert -OVERHEAD <= resident.bytes - truth.pss_bytes - resident.error_bytes <= 2 * MIB
     assert main(["check", str(path), "--peak", "90MiB"]) == 0
     assert main(["check", str(path), "--peak", "84MiB"]) == 1
 
@@ -48,7 +51,7 @@ def test_workers_that_hold_and_sleep_are_in_the_resident_sum(tmp_path: Path) -> 
     assert 160 * MIB <= allocated.bytes <= 165 * MIB and allocated.at_most_bytes == pytest.approx(
         160 * MIB, abs=5 * MIB
     )
-    assert abs(resident.bytes - truth.pss_bytes) <= 8 * MIB + resident.error_bytes
+    assert -OVERHEAD <= resident.bytes - truth.pss_bytes - resident.error_bytes <= 2 * MIB
     assert resident.error_bytes <= 2 * MIB
 
 
