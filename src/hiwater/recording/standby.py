@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import _thread
 import os
+import time
 from contextlib import suppress
 
 from hiwater import _mapping
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 _POLL_SECONDS = 0.5
+_PAUSE_SECONDS, _MOST_PAUSES = 0.0002, 500
 _standby: Standby | None = None
 
 
@@ -48,6 +50,7 @@ class Standby:
     """The control file of this process and the thread that reads it."""
 
     def __init__(self) -> None:
+        self._number = 0  # the kernel's, of the thread
         self._map()
         self.resume()
 
@@ -70,9 +73,13 @@ class Standby:
             self._ended.release()
 
     def pause(self) -> None:
-        """End the thread, and wait until it has ended."""
+        """End the thread, and wait until it has ended: for a moment the kernel, and so CPython, counts a thread that has done all its work."""
         self._stop.release()
         self._ended.acquire()
+        for _ in range(_MOST_PAUSES):
+            if self._number == 0 or not os.path.exists(f"/proc/self/task/{self._number}"):
+                return
+            time.sleep(_PAUSE_SECONDS)
 
     def begin_in_child(self) -> None:
         """After a fork: standby with a control file of its own. A child that can have none has its parent's mapping and no thread."""
@@ -90,6 +97,7 @@ class Standby:
 
     def _watch(self, locks: tuple[_thread.LockType, _thread.LockType]) -> None:
         stop, ended = locks
+        self._number = _thread.get_native_id()
         try:
             while not stop.acquire(timeout=_POLL_SECONDS):
                 request = control_file.pending(self._content)
