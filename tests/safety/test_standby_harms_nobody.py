@@ -38,7 +38,9 @@ def run(source: str, *, standby: bool, shell: str = "") -> subprocess.CompletedP
             if shell.endswith(";")
             else ["bash", "-c", f'"$0" "$@" {shell}', *words]
         )
-    environment = child_environment({"HIWATER": "standby"} if standby else {})
+    # From 3.13 on CPython warns of threads after the fork, when that of standby is there again.
+    quiet = {"PYTHONWARNINGS": "ignore:This process:DeprecationWarning"}
+    environment = child_environment(quiet | ({"HIWATER": "standby"} if standby else {}))
     return subprocess.run(words, capture_output=True, text=True, timeout=60, check=False, env=environment)
 
 
