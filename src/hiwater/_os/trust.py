@@ -56,17 +56,8 @@ def is_own_folder(path: str) -> bool:
         found = os.lstat(path)
     except OSError:
         return False
-    return stat.S_ISDIR(found.st_mode) and _is_own(found)
-
-
-def is_own_file(descriptor: int) -> bool:
-    """Whether an open file is a regular one of this user's that nobody else may write to."""
-    found = os.fstat(descriptor)
-    return stat.S_ISREG(found.st_mode) and _is_own(found)
-
-
-def _is_own(found: os.stat_result) -> bool:
-    return found.st_uid == os.geteuid() and not found.st_mode & _WRITABLE_BY_OTHERS
+    is_own = found.st_uid == os.geteuid() and not found.st_mode & _WRITABLE_BY_OTHERS
+    return stat.S_ISDIR(found.st_mode) and is_own
 
 
 def mode_of(text: str) -> int:
