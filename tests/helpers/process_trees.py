@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from children import hiwater_command
+from hiwater.capture.at_once import Machine
 from recording import child_environment
 from tree_program import sum_of_pss
 
@@ -91,3 +92,17 @@ def _said(log: Path, pss: int) -> Truth:
             least[pid] = least.get(pid, 0) + int(number)
         highest = max(highest[0], sum(least.values())), max(highest[1], sum(most.values()))
     return Truth(*highest, pss)
+
+
+def check_resident(machine: Machine, truth: Truth) -> None:
+    """Measured from outside, hiwater's tables are in it. What a process allocated as it was killed, it did not measure."""
+    instant = machine.resident
+    assert instant is not None
+    overhead = sum(
+        int(capture.overhead_at(capture.timeline.at_ns[-1:]).sum())
+        for capture in machine.captures
+        if 0 <= instant.at_unix_ns - capture.process.started_unix_ns <= capture.process.duration_ns
+    )
+    off = abs(instant.bytes + overhead - truth.pss_bytes)
+    unmeasured = truth.held_most_bytes - truth.held_least_bytes
+    assert off <= 2 * MIB + truth.pss_bytes // 50 + instant.error_bytes + unmeasured

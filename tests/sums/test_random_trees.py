@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 import hiwater
-from hiwater.capture.at_once import Instant, Machine
-from process_trees import MIB, Truth, random_tree, record
+from hiwater.capture.at_once import Instant
+from process_trees import MIB, Truth, check_resident, random_tree, record
 from recording import needs_engine
 
 pytestmark = needs_engine
@@ -28,20 +28,6 @@ def check_allocated(instant: Instant, truth: Truth, base_bytes: int) -> None:
     assert truth.held_least_bytes <= instant.at_most_bytes >= instant.bytes
     assert instant.bytes - instant.error_bytes <= truth.held_most_bytes + base_bytes
     assert instant.bytes + instant.error_bytes >= truth.held_least_bytes
-
-
-def check_resident(machine: Machine, truth: Truth) -> None:
-    """Measured from outside, hiwater's tables are in it. What a process allocated as it was killed, it did not measure."""
-    instant = machine.resident
-    assert instant is not None
-    overhead = sum(
-        int(capture.overhead_at(capture.timeline.at_ns[-1:]).sum())
-        for capture in machine.captures
-        if 0 <= instant.at_unix_ns - capture.process.started_unix_ns <= capture.process.duration_ns
-    )
-    off = abs(instant.bytes + overhead - truth.pss_bytes)
-    unmeasured = truth.held_most_bytes - truth.held_least_bytes
-    assert off <= 2 * MIB + truth.pss_bytes // 50 + instant.error_bytes + unmeasured
 
 
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + TREES))
