@@ -216,7 +216,7 @@ TEST_CASE("the descriptor is out of the program's way, and goes with an exec") {
     CaptureFile file;
     REQUIRE(make(file, folder.file("a.hiw")) == 0);
     const int fd = descriptor_of(folder.file("a.hiw"));
-    CHECK(fd >= 60);
+    CHECK(fd >= 40);  // the lowest that is chosen: where this process began with the kernel's smallest table, of 64 numbers
     CHECK((::fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0);
 }
 
