@@ -71,6 +71,8 @@ def _(value: int): return value
 @Held
 def held(): return len(bytearray(10_011))
 part = profile(functools.partial(lambda a, b: len(bytearray(10_012)) + a + b, 1))
+def undecorated(): return len(bytearray(10_016))
+profile(undecorated)()
 @profile
 async def coroutine(): return len(bytearray(10_013))
 @profile
@@ -92,9 +94,7 @@ except StopIteration as end: print(end.value)
 async def collect(): return [item async for item in asynchronous()]
 print(asyncio.run(coroutine()), asyncio.run(collect()))
 """
-# What is below functools.partial() and partialmethod() is not measured from CPython 3.13 on: docs/limitations.md.
-BELOW_PARTIAL = {10_008, 10_012} if sys.version_info >= (3, 13) else set()
-SIZES = [size for size in range(10_001, 10_016) if size not in BELOW_PARTIAL]
+SIZES = range(10_001, 10_017)
 
 
 def plain() -> str:

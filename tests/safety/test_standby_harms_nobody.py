@@ -38,7 +38,7 @@ def run(source: str, *, standby: bool, shell: str = "") -> subprocess.CompletedP
             if shell.endswith(";")
             else ["bash", "-c", f'"$0" "$@" {shell}', *words]
         )
-    # From 3.13 on CPython warns of threads after the fork, when that of standby is there again.
+    # CPython 3.13 warned of threads that are started after the fork, until 3.13.10: docs/limitations.md.
     quiet = {"PYTHONWARNINGS": "ignore:This process:DeprecationWarning"}
     environment = child_environment(quiet | ({"HIWATER": "standby"} if standby else {}))
     return subprocess.run(words, capture_output=True, text=True, timeout=60, check=False, env=environment)

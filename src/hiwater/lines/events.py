@@ -22,6 +22,9 @@ if sys.version_info >= (3, 12):
     _monitoring = sys.monitoring
     _LOCAL = _monitoring.events.LINE | _monitoring.events.PY_RESUME | _monitoring.events.PY_RETURN
     _LOCAL |= _monitoring.events.PY_YIELD
+    if sys.version_info >= (3, 13):
+        # Nothing is done with it, but without it there is no LINE event where the body begins on the line of `def` or `lambda`.
+        _LOCAL |= _monitoring.events.PY_START
     # An exception leaves a frame, or enters a generator, with no event of the code object's own.
     _GLOBAL = _monitoring.events.PY_UNWIND | _monitoring.events.PY_THROW
 
