@@ -55,7 +55,7 @@ def run(
     return run_hiwater("run", *options, "-o", capture, "-c", GROWING, turns, "0", environment=environment)
 
 
-@pytest.mark.parametrize("kib", [1800, 2400, 3400, 4500])
+@pytest.mark.parametrize("kib", [2400, 2900, 3400, 4500])
 def test_a_disk_that_fills_while_recording(disk: Path, kib: int) -> None:
     """At several sizes: which of the capture's tables meets the end of the disk differs."""
     mount(disk, kib)

@@ -32,6 +32,8 @@ WORKERS = """
             except MemoryError: pass
             return
         held = bytearray(20_000_000 * (number + 1))
+        open(f"holds{number}", "w").close()
+        while not (os.path.exists("holds0") and os.path.exists("holds1")): time.sleep(0.01)
         time.sleep(0.2)
         if number == 1: os.kill(os.getpid(), signal.SIGKILL)
     if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,14 @@ import long_runs
 from recording import needs_engine, rounds
 
 pytestmark = needs_engine
+
+RARE = 16
+"""Call paths that a program takes now and then, such as that of a thread that has to wait for a lock. One more for each thread would be hundreds."""
+
+
+def check_tables(parts: Sequence[long_runs.Part]) -> None:
+    """They have not grown since the first of these parts."""
+    assert parts[-1].nodes - parts[0].nodes <= RARE and parts[-1].accounts - parts[0].accounts <= RARE
 
 
 @pytest.mark.grid
@@ -22,7 +31,7 @@ def test_one_more_leaves_nothing_in_the_tables(name: str, count: int, options: t
 
     assert len(parts) == long_runs.PARTS
     if not options:  # a sampled recording meets a stack when it draws a block of it
-        assert {(part.nodes, part.accounts) for part in parts[1:]} == {(parts[1].nodes, parts[1].accounts)}
+        check_tables(parts[1:])
     assert parts[-1].capture - parts[0].capture <= long_runs.ROOM
     assert parts[-1].resident - parts[0].resident <= long_runs.ROOM
 
@@ -30,4 +39,4 @@ def test_one_more_leaves_nothing_in_the_tables(name: str, count: int, options: t
 def test_threads_whose_names_differ_in_numbers_share_call_paths(tmp_path: Path) -> None:
     parts = long_runs.run("numbered threads", 2500, (), tmp_path)
 
-    assert {(part.nodes, part.accounts) for part in parts[2:]} == {(parts[2].nodes, parts[2].accounts)}
+    check_tables(parts[2:])

@@ -47,7 +47,6 @@ def test_the_checks_hold_over_the_double_in_an_environment_of_its_own_without_an
     said = json.loads((tmp_path / "out" / "results.json").read_text())
     assert {name: found["held"] for name, found in said["results"].items()} == dict.fromkeys(CHECKS, True)
     assert said["about"]["hiwater"] == "a wheel brought along"
-    assert float(said["about"]["first check after"].split()[0]) < 60
     assert [
         line for line in (tmp_path / "out" / "table.md").read_text().splitlines() if line.startswith("- card: none")
     ]
