@@ -90,8 +90,8 @@ class ForeignFile(CaptureError):
     """The file is something else, not a capture of hiwater's."""
 
 
-class NewerCapture(CaptureError):
-    """The capture was written by a newer hiwater than this one."""
+class IncompatibleCapture(CaptureError):
+    """The capture was written in another version of the format than this hiwater reads."""
 
 
 class TruncatedCapture(CaptureError):

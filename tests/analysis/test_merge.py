@@ -24,7 +24,14 @@ from capture_builder import KINDS, RECORDING, Recording
 from example_captures import STACKS, in_memory, small
 from hiwater.capture import Capture, at_once, container, families
 from hiwater.cli import main
-from hiwater.errors import BadRequest, CaptureError, CorruptCapture, MissingCapture, NewerCapture, TruncatedCapture
+from hiwater.errors import (
+    BadRequest,
+    CaptureError,
+    CorruptCapture,
+    IncompatibleCapture,
+    MissingCapture,
+    TruncatedCapture,
+)
 from hiwater.report.request import Report
 from hiwater.report.text import processes
 from recording import needs_engine, rounds
@@ -479,7 +486,7 @@ def damage(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], None]
 @pytest.mark.parametrize(
     ("spoil", "error"),
     [
-        (damage(lambda index: index.update(version=2)), NewerCapture),
+        (damage(lambda index: index.update(version=2)), IncompatibleCapture),
         (damage(lambda index: index.update(format="other")), CorruptCapture),
         (damage(lambda index: index.update(captures=[])), CorruptCapture),
         (damage(lambda index: index["captures"].append({"name": "../x", "sha256": "", "bytes": 1})), CorruptCapture),
