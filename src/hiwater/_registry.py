@@ -25,9 +25,6 @@ MAGICS = (
 DEVICE_LIBRARIES = {
     "torch": "hiwater.contrib.devices.torch:Torch",
     "jax": "hiwater.contrib.devices.jax:Jax",
-    "cupy": "hiwater.contrib.devices.cupy:Cupy",
-    "tensorflow": "hiwater.contrib.devices.tensorflow:Tensorflow",
-    "rmm": "hiwater.contrib.devices.rmm:Rmm",
 }
 """Libraries that hand out memory of devices: those that the program uses are measured by default. None is ever loaded for it."""
 TORCH_HISTORY = "hiwater.contrib.torch.history:TorchHistory"

@@ -196,13 +196,6 @@ def test_the_page_draws_reserved_memory_beside_what_was_allocated():
     assert len(curves["reserved"]) == len(curves["kind"]) == len(page.unpacked.column(timeline["at_ns"]))
 
 
-def test_a_history_that_knows_nothing_of_segments_has_no_curve_of_reserved_memory():
-    data = {**held(), "hiwater": {"no_segments": True}}
-    capture = capture_of(data)
-    timeline = Page(page_of([Report(capture, capture.peak)])).unpacked.head["captures"][0]["timeline"]
-    assert [series["group"] for series in timeline["series"]] == ["kind"]
-
-
 # Versions
 
 

@@ -200,7 +200,7 @@ until = time.time() + 0.7
 while time.time() < until:
     sum(range(500))
 print(len(os.listdir("/proc/self/task")), "hiwater.scopes.manager" in sys.modules)
-sys.modules["rmm"] = sys
+sys.modules["jax"] = sys
 until = time.time() + 0.7
 while time.time() < until:
     sum(range(500))
