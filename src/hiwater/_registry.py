@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
 VERBS = {
     "compat-path": "hiwater.contrib.compat.compat_path",
-    "courtesy": "hiwater.contrib.torch.cli.courtesy",
     "estimate": "hiwater.contrib.torch.cli.estimate",
 }
 """The verbs of the command line whose modules are not in `hiwater.cli`."""

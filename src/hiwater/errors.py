@@ -167,10 +167,6 @@ class EstimateFailed(HiwaterError):
     """The process made for an estimate could not be started, or died."""
 
 
-class CourtesyUnavailable(HiwaterError, exit_code=126):
-    """Memory cannot be lent in the manner that was asked for: nothing was moved."""
-
-
 class CourtesyFailed(HiwaterError):
     """Memory could not be moved away, or not back; what could not be moved back is kept and can be asked for again."""
 

@@ -43,7 +43,6 @@ PARSERS = {"run": run_arguments.parse, "lines": lines_arguments.parse}
         (["run", "--sampel", "64KiB", "x.py"], "did you mean --sample? see `hiwater run --help`: "),
         (["lines", "--presicion", "1", "x.py"], "did you mean --precision?"),
         (["sample", "--intervl", "1ms", "--", "true"], "did you mean --interval?"),
-        (["courtesy", "--timout", "1s", "1"], "did you mean --timeout?"),
         (["estimate", "--devise", "cpu", "x.py:f"], "did you mean --device?"),
         (["doctor", "-z"], "unknown option '-z'; see `hiwater doctor --help`"),
     ],
@@ -145,7 +144,6 @@ def completed(folder: Path, line: str) -> list[str]:
         ("hiwater run program.py --s", []),
         ("hiwater lines --fu", ["--function"]),
         ("hiwater sample --in", ["--interval"]),
-        ("hiwater courtesy --ti", ["--timeout"]),
         ("hiwater estimate --mode i", ["inference"]),
     ],
 )
