@@ -350,17 +350,14 @@ def test_json_of_a_merged_capture(job: list[Path], tmp_path: Path, capsys: pytes
     assert said[2]["aggregate"]["allocated"]["bytes"] == 3000
 
 
-@pytest.mark.parametrize(
-    "output_format", ["tree", "table", "lines", "collapsed", "speedscope", "csv", "chrome", "openmetrics"]
-)
+@pytest.mark.parametrize("output_format", ["tree", "table", "lines", "collapsed", "speedscope", "csv"])
 def test_every_format_of_several_shows_all(
     job: list[Path], tmp_path: Path, output_format: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     merged = merge(tmp_path / "job.hiw", *job)
     assert main(["report", str(merged), "--format", output_format, "-o", "-"]) == 0
     out = capsys.readouterr().out
-    for words in {"chrome": ("11", "12"), "openmetrics": ("1000", "5000", "3000")}.get(output_format, ("work",)):
-        assert words in out
+    assert "work" in out
 
 
 @pytest.mark.parametrize("output_format", ["svg", "pprof"])

@@ -139,7 +139,7 @@ def completed(folder: Path, line: str) -> list[str]:
         ("hiwater diff one.hiw ", ["one.hiw"]),
         ("hiwater diff --format m", ["markdown"]),
         ("hiwater run --sa", ["--sample", "--sample-seed"]),
-        ("hiwater run --format pa", ["parquet"]),
+        ("hiwater run --format pp", ["pprof"]),
         ("hiwater run pro", ["program.py"]),
         ("hiwater run program.py --s", []),
         ("hiwater lines --fu", ["--function"]),

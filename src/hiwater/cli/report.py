@@ -33,25 +33,13 @@ FORMATS = {
     "speedscope": "hiwater.report.export.speedscope",
     "pprof": "hiwater.report.export.pprof",
     "csv": "hiwater.report.export.csv_rows",
-    "parquet": "hiwater.report.export.parquet",
-    "chrome": "hiwater.report.export.chrome",
-    "openmetrics": "hiwater.report.export.openmetrics",
     "markdown": "hiwater.report.text.report_markdown",
 }
 _FULL_TEXT = "hiwater.report.text.full"
 _EXPLAIN = "hiwater.report.text.explain"
 _KEPT = {"text": "hiwater.report.text.kept", "json": "hiwater.report.export.json_kept"}
 _WITH_OVERVIEW = ("text", "tree", "table")
-_OF_ALL = (
-    "json",
-    "html",
-    "speedscope",
-    "csv",
-    "parquet",
-    "chrome",
-    "openmetrics",
-    "markdown",
-)  # these show all captures in one
+_OF_ALL = ("json", "html", "speedscope", "csv", "markdown")  # these show all captures in one
 _OF_ONE = {"svg": "a flame graph", "pprof": "a pprof profile", "collapsed": "a list of collapsed stacks"}
 _SHOWN_IN_BROWSERS = ("html", "svg")
 _KINDS = ("all", "python", "native", "mapping", "device", "shared")
