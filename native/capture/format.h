@@ -9,7 +9,7 @@
 //   table   = append-only records of fixed size; `table_count[id]` is stored after the record is complete
 //
 // The schema text names every table and field with offset and type, so a reader builds its record types from the file itself.
-// Versions: a reader refuses a `version` it does not know; within a version, tables and fields are only ever added.
+// Versions: a reader refuses any other `version` than its own; within a version, tables and fields are only ever added.
 //
 // Words
 //   block       one live allocation
@@ -31,8 +31,6 @@
 namespace hiwater::capture {
 
 inline constexpr char kMagic[8] = {'\x89', 'H', 'I', 'W', '\r', '\n', '\x1a', '\n'};
-// 2: kinds have other numbers than in version 1, where shared memory was one kind and did not count.
-// 3: tables and fields have other names (src/hiwater/capture/versions.py lists them).
 inline constexpr std::uint32_t kVersion = 3;
 inline constexpr std::uint64_t kExtentBytes = 128 * 1024;
 inline constexpr std::uint64_t kHeaderBytes = 4096;

@@ -6,7 +6,7 @@
 namespace hiwater::device_watch {
 
 // As in src/hiwater/meters/__init__.py.
-inline constexpr const char* kLibraries[] = {"torch", "jax", "cupy", "tensorflow", "rmm"};
+inline constexpr const char* kLibraries[] = {"torch", "jax"};
 
 // The caller holds the GIL. `callback` is called, on the main thread, once one of the libraries is in `sys.modules`, until it
 // returns true; None ends that.

@@ -127,7 +127,7 @@ def on_exit(callback: Callable[[int], object] | None) -> None:
     """Have `callback(exit code)` called when this process ends through os._exit() while it is recorded; None takes it back."""
 
 def on_device_library(callback: Callable[[], bool] | None) -> None:
-    """Have `callback()` called in the main thread, five times a second at most, once a library of accelerators (torch, jax, cupy, tensorflow, rmm) is loaded
+    """Have `callback()` called in the main thread, five times a second at most, once a library of accelerators (torch, jax) is loaded
     while this process is recorded, until it returns true; None takes it back. Nothing of Python's runs for it before."""
 
 def add_device(name: str, backend: str, source: str, limit_bytes: int) -> int:

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
 VERBS = {
     "compat-path": "hiwater.contrib.compat.compat_path",
-    "courtesy": "hiwater.contrib.torch.cli.courtesy",
     "estimate": "hiwater.contrib.torch.cli.estimate",
 }
 """The verbs of the command line whose modules are not in `hiwater.cli`."""
@@ -25,9 +24,6 @@ MAGICS = (
 DEVICE_LIBRARIES = {
     "torch": "hiwater.contrib.devices.torch:Torch",
     "jax": "hiwater.contrib.devices.jax:Jax",
-    "cupy": "hiwater.contrib.devices.cupy:Cupy",
-    "tensorflow": "hiwater.contrib.devices.tensorflow:Tensorflow",
-    "rmm": "hiwater.contrib.devices.rmm:Rmm",
 }
 """Libraries that hand out memory of devices: those that the program uses are measured by default. None is ever loaded for it."""
 TORCH_HISTORY = "hiwater.contrib.torch.history:TorchHistory"

@@ -90,8 +90,8 @@ class ForeignFile(CaptureError):
     """The file is something else, not a capture of hiwater's."""
 
 
-class NewerCapture(CaptureError):
-    """The capture was written by a newer hiwater than this one."""
+class IncompatibleCapture(CaptureError):
+    """The capture was written in another version of the format than this hiwater reads."""
 
 
 class TruncatedCapture(CaptureError):
@@ -165,10 +165,6 @@ class StepFailed(HiwaterError, exit_code=126):
 
 class EstimateFailed(HiwaterError):
     """The process made for an estimate could not be started, or died."""
-
-
-class CourtesyUnavailable(HiwaterError, exit_code=126):
-    """Memory cannot be lent in the manner that was asked for: nothing was moved."""
 
 
 class CourtesyFailed(HiwaterError):

@@ -24,7 +24,14 @@ from capture_builder import KINDS, RECORDING, Recording
 from example_captures import STACKS, in_memory, small
 from hiwater.capture import Capture, at_once, container, families
 from hiwater.cli import main
-from hiwater.errors import BadRequest, CaptureError, CorruptCapture, MissingCapture, NewerCapture, TruncatedCapture
+from hiwater.errors import (
+    BadRequest,
+    CaptureError,
+    CorruptCapture,
+    IncompatibleCapture,
+    MissingCapture,
+    TruncatedCapture,
+)
 from hiwater.report.request import Report
 from hiwater.report.text import processes
 from recording import needs_engine, rounds
@@ -343,17 +350,14 @@ def test_json_of_a_merged_capture(job: list[Path], tmp_path: Path, capsys: pytes
     assert said[2]["aggregate"]["allocated"]["bytes"] == 3000
 
 
-@pytest.mark.parametrize(
-    "output_format", ["tree", "table", "lines", "collapsed", "speedscope", "csv", "chrome", "openmetrics"]
-)
+@pytest.mark.parametrize("output_format", ["tree", "table", "lines", "collapsed", "speedscope", "csv"])
 def test_every_format_of_several_shows_all(
     job: list[Path], tmp_path: Path, output_format: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     merged = merge(tmp_path / "job.hiw", *job)
     assert main(["report", str(merged), "--format", output_format, "-o", "-"]) == 0
     out = capsys.readouterr().out
-    for words in {"chrome": ("11", "12"), "openmetrics": ("1000", "5000", "3000")}.get(output_format, ("work",)):
-        assert words in out
+    assert "work" in out
 
 
 @pytest.mark.parametrize("output_format", ["svg", "pprof"])
@@ -479,7 +483,7 @@ def damage(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], None]
 @pytest.mark.parametrize(
     ("spoil", "error"),
     [
-        (damage(lambda index: index.update(version=2)), NewerCapture),
+        (damage(lambda index: index.update(version=2)), IncompatibleCapture),
         (damage(lambda index: index.update(format="other")), CorruptCapture),
         (damage(lambda index: index.update(captures=[])), CorruptCapture),
         (damage(lambda index: index["captures"].append({"name": "../x", "sha256": "", "bytes": 1})), CorruptCapture),

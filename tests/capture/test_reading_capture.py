@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections import Counter
 from pathlib import Path
 
@@ -19,60 +18,6 @@ from hiwater.capture.process import is_alive
 from hiwater.capture.reader import read
 from hiwater.errors import CorruptCapture, MomentOutOfRange
 from recording import rounds
-
-OLD_NAMES = {
-    b"accounts": b"ledgers", b"account_peaks": b"ledger_cold", b"markers": b"marks", b"account": b"ledger", b"overhead_bytes": b"own_bytes",
-    b"slice_peak_bytes": b"mark_bytes", b"slice_peak_blocks": b"mark_blocks", b"slice_peak_ns": b"mark_ns",
-    b"epoch0_peak_bytes": b"epoch0_best_bytes", b"epoch0_peak_blocks": b"epoch0_best_blocks", b"epoch0_peak_ns": b"epoch0_best_ns",
-    b"epoch1_peak_bytes": b"epoch1_best_bytes", b"epoch1_peak_blocks": b"epoch1_best_blocks", b"epoch1_peak_ns": b"epoch1_best_ns",
-}  # fmt: skip
-"""Names of format version 3, and what versions 1 and 2 call the same."""
-
-
-def of_version_1(content: bytes) -> bytes:
-    """The capture as version 1 had it: with eight kinds, whose numbers are taken for those of that version."""
-    text = content.replace(b'"version": 3', b'"version": 1', 1)
-    for before, after in (
-        *((b'"%s"' % new, (b'"%s"' % old).ljust(len(new) + 2)) for new, old in OLD_NAMES.items()),
-        (
-            rb'"peak_ns", "<u8", 16\], \["peak_bytes", "<i8", 24\], \["peak_blocks"',
-            b'"mark_ns", "<u8", 16], ["mark_bytes", "<i8", 24], ["mark_blocks"',
-        ),
-        (rb'(\["kind_live_bytes", "<i8", \d+), 9\]', rb"\1, 8]"),
-        (rb'(\["live_bytes", "<i8", 16), 9\]', rb"\1, 8]"),
-    ):
-        text, count = re.subn(before, after, text)
-        assert count >= 1
-    return text[:8] + (1).to_bytes(4, "little") + text[12:]
-
-
-def test_a_capture_of_version_1_has_the_figures_that_it_had(tmp_path: Path) -> None:
-    """There, 4 to 7 were files, all shared memory, reservations and arenas; none of these counted."""
-    recording = Recording()
-    place = recording.path(("<module>", "/app/etl.py", 1))
-    recording.allocate(place, 1000, "python")
-    recording.allocate(place, 50, "device")
-    for number, size in ((5, 300), (6, 4000), (7, 20_000)):
-        recording.allocate(place, size, KINDS[number])
-    recording.sample(9000)
-    recording.end()
-    capture = open_bytes(of_version_1(recording.to_bytes()), tmp_path)
-    capture.check()
-    assert capture.peak.allocated_bytes == capture.end.allocated_bytes == 1050
-    held = {kind: size for kind, size in capture.end.kind_bytes().items() if size}
-    assert held == {"python": 1000, "device": 50, "attached": 300, "reserved": 4000, "slack": 20_000}
-    assert {kind: line.tolist() for kind, line in capture.timeline.kind_bytes.items() if line.any()} == {
-        kind: [size] for kind, size in held.items()
-    }
-    assert capture.timeline.allocated_bytes.tolist() == [1050]
-
-
-def test_a_capture_of_version_1_has_no_ninth_kind(tmp_path: Path) -> None:
-    recording = Recording()
-    recording.allocate(recording.path(("f", "/app/etl.py", 1)), 10, KINDS[8])
-    recording.end()
-    with pytest.raises(CorruptCapture, match="no known kind"):
-        open_bytes(of_version_1(recording.to_bytes()), tmp_path)
 
 
 def test_a_capture_says_what_was_recorded(tmp_path: Path) -> None:

@@ -38,8 +38,8 @@ from hiwater.errors import (
     CorruptCapture,
     ForeignFile,
     HiwaterError,
+    IncompatibleCapture,
     MissingCapture,
-    NewerCapture,
     TruncatedCapture,
 )
 from mutants import FIELDS, Original
@@ -124,9 +124,10 @@ def test_folders_pipes_and_devices_are_refused_at_once(tmp_path: Path) -> None:
         captures.open("a\0b")
 
 
-def test_newer(path: Path) -> None:
-    path.write_bytes(WHOLE[:8] + struct.pack("<I", 4) + WHOLE[12:])
-    with pytest.raises(NewerCapture, match=r"version 4.*up to 3"):
+@pytest.mark.parametrize("version", [0, 2, 4])
+def test_another_version_of_the_format_is_refused(path: Path, version: int) -> None:
+    path.write_bytes(WHOLE[:8] + struct.pack("<I", version) + WHOLE[12:])
+    with pytest.raises(IncompatibleCapture, match=rf"version {version}.*reads version 3"):
         captures.open(path)
 
 

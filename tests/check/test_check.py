@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-import jsonschema_rs
 import pytest
 
 import schemas
@@ -17,22 +16,6 @@ from example_captures import each_hostile_name
 from hiwater.cli import main
 from recording import needs_engine
 
-# https://bencher.dev/bmf.json: an object of benchmarks, each an object of measures.
-BENCHER = {
-    "type": "object",
-    "patternProperties": {
-        ".+": {
-            "type": "object",
-            "patternProperties": {
-                ".+": {
-                    "type": "object",
-                    "properties": {name: {"type": "number"} for name in ("value", "lower_value", "upper_value")},
-                    "required": ["value"],
-                }
-            },
-        }
-    },
-}
 KIB = 1024
 MIB = 1024 * KIB
 
@@ -284,7 +267,7 @@ def test_hostile_names_break_out_of_no_output(tmp_path: Path, name: str, capfd: 
     recording.end()
     capture = tmp_path / "hostile.hiw"
     capture.write_bytes(recording.to_bytes())
-    for output_format in ("text", "github", "markdown", "junit", "bencher-json", "json"):
+    for output_format in ("text", "github", "markdown", "junit", "json"):
         code, out, _ = check(capfd, capture, "--peak", "1", "--format", output_format)
         assert code == 1
         assert "\x1b" not in out
@@ -323,18 +306,6 @@ def test_junit_has_the_figures_and_the_failures(before: Path, grown: Path, capfd
     assert suite is not None
     assert (suite.get("failures"), suite.get("tests")) == ("1", "1")
     assert any("at train.py:20" in (failure.text or "") for failure in case.iter("failure"))
-
-
-def test_bencher_json_has_its_schema_and_the_bounds_of_estimates(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    sampled = write_capture(tmp_path / "sampled.hiw", ("load", 10, 20 * MIB), sample=MIB)
-    _, out, _ = check(capfd, sampled, "--peak", "1GiB", "--format", "bencher-json")
-    found = json.loads(out)
-    jsonschema_rs.validate(BENCHER, found)
-    peak = found["train"]["peak-bytes"]
-    assert peak["lower_value"] < peak["value"] == 20 * MIB < peak["upper_value"]
-    assert set(found["train"]["allocations"]) == {"value"}
 
 
 def test_several_outputs_at_once(tmp_path: Path, before: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -19,7 +19,7 @@ from hiwater.errors import CorruptCapture
 from large_captures import of_worker
 
 STACKS = 40_000
-FORMATS = ("text", "json", "html", "markdown", "csv", "chrome", "openmetrics", "speedscope", "collapsed", "table")
+FORMATS = ("text", "json", "html", "markdown", "csv", "speedscope", "collapsed", "table")
 MOST_FOR_ONE_MORE = 4_000_000  # bytes; the tables of one take 8.4 MB, and what is computed from them twice as much
 MINUTES = 5 * 60
 

@@ -54,7 +54,7 @@ def test_the_history_is_in_the_capture_and_apart_from_ram(cuda, tmp_path, capsys
     assert capsys.readouterr().out == f"main (/work/train.py:3);forward (/work/train.py:7) {40 << 20}\n"
     assert main(["report", str(path), "--full"]) == 0
     assert "Memory of devices" in capsys.readouterr().out
-    for form in ("text", "tree", "table", "lines", "json", "svg", "html", "speedscope", "csv", "chrome", "openmetrics"):
+    for form in ("text", "tree", "table", "lines", "json", "svg", "html", "speedscope", "csv"):
         assert main(["report", str(path), "--kind", "device", "--format", form, "-o", str(tmp_path / "out")]) == 0, form
 
 

@@ -319,23 +319,6 @@ def test_two_libraries_mean_one_card_by_uuid_and_else_by_cudas_number():
     assert identity.card_of(xpu, [Device("nvml", "0", 0, "")]) is None
 
 
-def test_tensorflows_devices_are_counted_as_cuda_counts_them(monkeypatch):
-    """Of three cards the first is hidden and the second has two logical devices."""
-    physical = [types.SimpleNamespace(name=f"/physical_device:GPU:{number}") for number in (1, 2)]
-    logical = [types.SimpleNamespace(name=f"/device:GPU:{number}") for number in range(3)]
-    config = types.SimpleNamespace(
-        list_logical_devices=lambda _: logical, get_visible_devices=lambda _: physical,
-        get_logical_device_configuration=lambda device: [1, 2] if device is physical[0] else None,
-    )  # fmt: skip
-    monkeypatch.setitem(sys.modules, "tensorflow", types.SimpleNamespace(config=config))
-    context = types.SimpleNamespace(_context=types.SimpleNamespace(_initialized=True))
-    monkeypatch.setitem(sys.modules, "tensorflow.python.eager.context", context)
-    source = devices.backend("tensorflow")
-    assert [device.ordinal for device in source.devices()] == [1, 1, 2]
-    config.get_logical_device_configuration = lambda _: None
-    assert [device.ordinal for device in source.devices()] == [-1, -1, -1]
-
-
 def test_a_refusal_on_a_host_with_several_gpus_says_what_others_hold(driver):
     pytest.importorskip("torch")
     from hiwater.contrib.torch import oom_report

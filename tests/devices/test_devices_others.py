@@ -1,4 +1,4 @@
-"""Device meters of JAX (the real one, on a CPU), and of CuPy, TensorFlow and RMM over objects that count as theirs are documented to."""
+"""Device meters of JAX (the real one, on a CPU), and of torch's other types of device."""
 
 import importlib.util
 import os
@@ -8,7 +8,6 @@ import types
 
 import pytest
 
-import cupy_double
 import hiwater
 from cuda_double import Card, forget
 from cuda_double.device_allocator import DeviceAllocator
@@ -51,9 +50,7 @@ def test_statistics_of_any_depth_are_flattened_and_what_is_no_number_left_out():
 
 def test_no_library_is_loaded_by_looking():
     code = "import hiwater, sys\nwith hiwater.track(meters=('gpu',)) as t: pass\n"
-    code += (
-        "print([n for n in ('torch', 'jax', 'cupy', 'tensorflow', 'rmm', 'pynvml') if n in sys.modules], t.usage.gpu)"
-    )
+    code += "print([n for n in ('torch', 'jax', 'pynvml') if n in sys.modules], t.usage.gpu)"
     import subprocess
 
     done = subprocess.run(
@@ -101,8 +98,7 @@ def jax_device(monkeypatch):
     device = JaxDevice()
     module(monkeypatch, "jax", local_devices=lambda: [device])
     module(monkeypatch, "jax._src.xla_bridge", backends_are_initialized=lambda: True)
-    for name in ("torch", "cupy"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
     return device
 
 
@@ -119,52 +115,6 @@ def test_a_mark_that_cannot_be_started_anew_is_exact_for_a_scope_in_which_it_ros
     assert "cannot be reset" in second.reason
     assert list(first.levels) == ["allocated"]  # -1 is unknown
     assert devices.backend("jax").limit_bytes(devices.backend("jax").devices()[0]) == 60 << 30
-
-
-def test_two_libraries_on_one_card_are_told_apart(jax_device, monkeypatch):
-    cupy = cupy_double.module("14.2.0")
-    monkeypatch.setitem(sys.modules, "cupy", cupy)
-    cupy.pool.malloc(4 * MIB)
-    cupy.pool.malloc(2 * MIB)
-    cupy.pool.free()
-    cupy.pool.free()
-    cupy.pool.malloc(2 * MIB)
-    with hiwater.track() as t:
-        pass
-    assert [(device.backend, device.name) for device in t.usage.gpu] == [("jax", "gpu:0"), ("cupy", "cuda:0")]
-    cupy = t.usage.gpu[1]
-    assert (cupy.allocated.end_bytes, cupy.reserved.end_bytes, cupy.exact) == (2 * MIB, 6 * MIB, False)
-    assert "cupy cuda:0 allocated" in str(t)
-
-
-def test_tensorflow_folds_its_peak(monkeypatch):
-    state = {"current": MIB, "peak": 8 * MIB}
-    experimental = types.SimpleNamespace(
-        get_memory_info=lambda _: dict(state), reset_memory_stats=lambda _: state.update(peak=state["current"])
-    )
-    logical = [types.SimpleNamespace(name="/device:GPU:0")]
-    module(
-        monkeypatch,
-        "tensorflow",
-        config=types.SimpleNamespace(experimental=experimental, list_logical_devices=lambda _: logical),
-    )
-    context = module(monkeypatch, "tensorflow.python.eager.context", _context=None)
-    assert "not initialised" in devices.backend("tensorflow").status().reason
-    context._context = types.SimpleNamespace(_initialized=True)
-    with hiwater.track(meters=("tensorflow:GPU:0:allocated",)) as t:
-        state.update(current=2 * MIB, peak=6 * MIB)
-    assert (t.usage.gpu[0].start_bytes, t.usage.gpu[0].peak_bytes, t.usage.gpu[0].exact) == (MIB, 6 * MIB, True)
-
-
-def test_rmm_is_measured_where_its_statistics_are_on(monkeypatch):
-    module(monkeypatch, "rmm")
-    said = [None]
-    module(monkeypatch, "rmm.statistics", get_statistics=lambda: said[0])
-    assert "enable_statistics" in devices.backend("rmm").status().reason
-    said[0] = types.SimpleNamespace(current_bytes=MIB, peak_bytes=MIB, current_count=1)
-    with hiwater.track(meters=("rmm:current:allocated",)) as t:
-        said[0] = types.SimpleNamespace(current_bytes=0, peak_bytes=3 * MIB, current_count=0)
-    assert (t.usage.gpu[0].peak_bytes, t.usage.gpu[0].exact) == (3 * MIB, True)
 
 
 # torch's other types of device, over the same statistics under their own names

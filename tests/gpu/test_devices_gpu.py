@@ -6,7 +6,6 @@ Nothing here has run on one yet: docs/gpu.md keeps the list of what has.
 import os
 import subprocess
 import sys
-import threading
 
 import pytest
 
@@ -121,34 +120,6 @@ def test_a_recording_has_the_device(tmp_path):
     assert device.peak_allocated_bytes == 320 * MIB
     assert device.exact
     assert len(device.at_ns) > 5
-
-
-def test_cupys_pool_is_measured():
-    cupy = pytest.importorskip("cupy")
-    kept = cupy.zeros(4 * MIB, dtype=cupy.uint8)
-    with hiwater.track() as t:
-        more = cupy.zeros(8 * MIB, dtype=cupy.uint8)
-    (device,) = [device for device in t.usage.gpu if device.backend == "cupy"]
-    assert device.kept_bytes == 8 * MIB
-    assert not device.exact
-    del kept, more
-
-
-def test_cupys_pool_is_measured_from_a_thread_and_no_context_is_made():
-    cupy = pytest.importorskip("cupy")
-    if cupy.cuda.runtime.getDeviceCount() < 2:
-        pytest.skip("there is one card")
-    had_context = torch._C._cuda_hasPrimaryContext(0)
-    with cupy.cuda.Device(1):
-        kept = cupy.zeros(4 * MIB, dtype=cupy.uint8)
-    source, found = devices.backend("cupy"), []
-    thread = threading.Thread(target=lambda: found.extend(source.devices()))
-    thread.start()
-    thread.join()
-    assert [device.name for device in found] == ["cuda:1"]
-    assert source.standings(found[0])["allocated"].now == 4 * MIB
-    assert torch._C._cuda_hasPrimaryContext(0) == had_context
-    del kept
 
 
 def test_jaxs_allocator_is_measured():

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from capture_builder import Recording
 from children import run_hiwater
 from example_captures import small
 from hiwater.analysis.lines import annotate
@@ -209,18 +210,28 @@ def test_a_capture_annotates_the_files_of_its_call_tree(capture: Path) -> None:
     assert files[0].bytes == sum(line.self_bytes for line in files[0].lines)
 
 
-def test_the_views_of_a_captures_lines(capture: Path) -> None:
+def test_the_view_of_a_captures_lines(capture: Path) -> None:
     folder = capture.parent
-    text = hiwater(folder, "lines", "run.hiw")
-    assert text.returncode == 0 and "/app/etl.py  held 5.5 KiB" in text.stdout
-    assert hiwater(folder, "report", "run.hiw", "--format", "lines").stdout == text.stdout
-    assert hiwater(folder, "lines", "run.hiw", "etl.py", "--format=json").returncode == 0
-    said = json.loads(hiwater(folder, "lines", "--format", "json", "run.hiw", "app/etl.py").stdout)
-    assert [line["line"] for line in said["files"][0]["lines"]] == [3, 7, 10, 12]
-    at_end = json.loads(hiwater(folder, "lines", "run.hiw", "--at", "end", "--format", "json").stdout)
-    assert at_end["files"][0]["bytes"] == 4596
-    refused = hiwater(folder, "lines", "run.hiw", "tl.py")
-    assert refused.returncode == 2 and "no line of 'tl.py'" in refused.stderr
+    text = hiwater(folder, "report", "run.hiw", "--format", "lines").stdout
+    assert "/app/etl.py  held 5.5 KiB" in text
+    assert (
+        "/app/etl.py  held 4.5 KiB" in hiwater(folder, "report", "run.hiw", "--format", "lines", "--at", "end").stdout
+    )
+    refused = hiwater(folder, "lines", "run.hiw")
+    assert refused.returncode == 2 and "hiwater report run.hiw --format lines" in refused.stderr
+
+
+def test_the_lines_of_libraries_are_shown_where_they_are_asked_for(tmp_path: Path) -> None:
+    recording = Recording()
+    recording.allocate(recording.path(("load", "/usr/lib/python3.11/site-packages/other/load.py", 3)), 1000)
+    recording.end()
+    (tmp_path / "run.hiw").write_bytes(recording.to_bytes())
+    shown = hiwater(tmp_path, "report", "run.hiw", "--format", "lines").stdout
+    assert "other/load.py" not in shown and "--source all" in shown
+    assert (
+        "other/load.py  held 1000 B"
+        in hiwater(tmp_path, "report", "run.hiw", "--format", "lines", "--source", "all").stdout
+    )
 
 
 @needs_engine
@@ -228,12 +239,11 @@ def test_recursion_in_a_capture_has_each_byte_once(tmp_path: Path) -> None:
     text = "def dive(n):\n    b = bytearray(1 << 20)\n    return b, (dive(n - 1) if n else None)\nkept = dive(9)\n"
     (tmp_path / "program.py").write_text(text)
     assert hiwater(tmp_path, "run", "-q", "-o", "run.hiw", "program.py").returncode == 0
-    said = json.loads(hiwater(tmp_path, "lines", "run.hiw", "--format", "json").stdout)
-    lines = {
-        line["line"]: line for file in said["files"] for line in file["lines"] if file["file"].endswith("program.py")
-    }
-    assert lines[2]["bytes"] == pytest.approx(10 << 20, rel=0.01)
-    assert lines[3]["bytes"] == pytest.approx(9 << 20, rel=0.01)
-    assert lines[4]["bytes"] == pytest.approx(10 << 20, rel=0.01)
-    text = hiwater(tmp_path, "lines", "run.hiw").stdout
+    read = open_capture(tmp_path / "run.hiw")
+    (file,) = (file for file in annotate(read.peak, read.end) if file.file.endswith("program.py"))
+    lines = {line.line: line for line in file.lines}
+    assert lines[2].bytes == pytest.approx(10 << 20, rel=0.01)
+    assert lines[3].bytes == pytest.approx(9 << 20, rel=0.01)
+    assert lines[4].bytes == pytest.approx(10 << 20, rel=0.01)
+    text = hiwater(tmp_path, "report", "run.hiw", "--format", "lines").stdout
     assert "return b, (dive(n - 1) if n else None)" in text

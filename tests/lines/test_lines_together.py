@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import subprocess
 import sys
@@ -13,6 +12,8 @@ from typing import Any
 
 import pytest
 
+import hiwater
+from hiwater.analysis.lines import annotate
 from hiwater.lines import LineProfiler
 from recording import child_environment, needs_engine, rounds
 
@@ -43,11 +44,10 @@ def test_marked_functions_in_a_recorded_program(tmp_path: Path) -> None:
     assert "3.0 MiB" in done.stderr and "capture run.hiw" in done.stderr
     alone = program(tmp_path, MARKED.replace("@hiwater.profile", ""), "-m", "hiwater", "run", "-o", "plain.hiw")
     assert alone.returncode == 0
-    shown = [sys.executable, "-m", "hiwater", "lines", "--format", "json"]
     for name in ("run.hiw", "plain.hiw"):
-        got = subprocess.run([*shown, name], cwd=tmp_path, capture_output=True, text=True, check=True)
-        lines = {line["line"]: line for line in json.loads(got.stdout)["files"][0]["lines"]}
-        assert lines[5]["bytes"] == pytest.approx(3 << 20, abs=1000)
+        read = hiwater.open(tmp_path / name)
+        lines = {line.line: line for line in annotate(read.peak, read.end)[0].lines}
+        assert lines[5].bytes == pytest.approx(3 << 20, abs=1000)
 
 
 def test_a_recording_that_begins_and_ends_while_lines_are_measured(tmp_path: Path) -> None:

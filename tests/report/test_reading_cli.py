@@ -20,9 +20,7 @@ from example_captures import small
 from hiwater.cli import main, report
 from recording import rounds
 
-FORMATS = tuple(
-    name for name in report.FORMATS if name not in {"pprof", "parquet"}
-)  # those are not text: test_exports.py
+FORMATS = tuple(name for name in report.FORMATS if name != "pprof")  # those are not text: test_exports.py
 PROGRAM = "import sys; from hiwater.cli import main; sys.exit(main(['report', *sys.argv[1:]]))"
 
 
@@ -165,7 +163,6 @@ def test_several_captures(capture: Path, capsys: pytest.CaptureFixture[str]) -> 
         (("--format", "svg"), ".svg"),
         (("--html",), ".html"),
         (("--format", "speedscope"), ".speedscope.json"),
-        (("--format", "chrome"), ".trace.json"),
     ],
 )
 def test_formats_for_other_programs_go_beside_the_capture(
@@ -263,7 +260,7 @@ def test_a_terminal_that_knows_ascii_only(capture: Path, output_format: str) -> 
     plain = environment(PYTHONIOENCODING="ascii:strict", NO_COLOR="1")
     done = subprocess.run(command, env=plain, capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
-    assert done.stdout.isascii() or output_format in ("collapsed", "svg", "html", "csv", "openmetrics")
+    assert done.stdout.isascii() or output_format in ("collapsed", "svg", "html", "csv")
 
 
 def test_help_loads_neither_numpy_nor_rich() -> None:

@@ -68,7 +68,7 @@ os.kill(os.getpid(), 9)
     "killed": "import os, time\nheld = [bytearray(n) for n in range(3000)]\ntime.sleep(0.1)\nos.kill(os.getpid(), 9)",
 }
 SHOWN = [
-    *([f"--format={name}"] for name in ("text", "tree", "table", "lines", "json", "collapsed", "svg", "html", "csv", "speedscope", "pprof", "chrome")),
+    *([f"--format={name}"] for name in ("text", "tree", "table", "lines", "json", "collapsed", "svg", "html", "csv", "speedscope", "pprof")),
     ["--format=text", "--at=end"], ["--format=svg", "--inverted"], ["--format=json", "--by=file"], ["--format=text", "--at=0:9"],
     ["--format=collapsed", "--at=0.05"], ["--format=table", "--by=thread"], ["--format=tree", "--kind=native", "--inverted"], ["--format=tree", "--inverted"], ["--format=collapsed", "--inverted"],
 ]  # fmt: skip

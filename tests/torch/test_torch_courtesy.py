@@ -2,17 +2,8 @@
 
 import gc
 import json
-import os
-import signal
-import subprocess
-import sys
-import textwrap
-import threading
-import time
 
 import pytest
-
-from waiting import wait_until
 
 torch = pytest.importorskip("torch")
 
@@ -22,12 +13,10 @@ from torch.multiprocessing.reductions import StorageWeakRef  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 import hiwater  # noqa: E402
-from hiwater.contrib.torch import lending as lending_module  # noqa: E402
-from hiwater.contrib.torch import meeting, swap  # noqa: E402
+from hiwater.contrib.torch import swap  # noqa: E402
 from hiwater.contrib.torch.courtesy import Courtesy  # noqa: E402
-from hiwater.contrib.torch.driver_checkpoint import DriverCheckpoint  # noqa: E402
 from hiwater.contrib.torch.records import Category, TensorView  # noqa: E402
-from hiwater.errors import CourtesyFailed, CourtesyUnavailable, MemoryYielded  # noqa: E402
+from hiwater.errors import CourtesyFailed, MemoryYielded  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch's own warnings are no concern here
 
@@ -233,12 +222,6 @@ def test_an_interrupt_on_the_way_back_loses_nothing(monkeypatch):
     assert [tensor.mean().item() for tensor in tensors] == [0, 1, 2, 3, 4]
 
 
-def test_what_is_with_the_driver_is_not_asked_for_again():
-    courtesy = Courtesy(driver=True)
-    courtesy._checkpoint = object()  # which answers nothing
-    assert courtesy.yield_memory().devices == ()
-
-
 def test_no_room_to_come_back_to_keeps_the_rest_for_another_try(monkeypatch):
     tensors = [torch.full((1000,), float(place)) for place in range(5)]
     courtesy = Courtesy("cpu")
@@ -294,277 +277,6 @@ def test_copies_that_would_not_fit_into_ram_are_not_begun(monkeypatch):
     monkeypatch.setattr(swap, "ram_to_spare", lambda: (6 << 30) - 1)
     with pytest.raises(CourtesyFailed, match=r"need 6\.00 GiB of RAM, and 6\.00 GiB can be had"):
         _check_room(found)
-
-
-# The driver's checkpoint, against fakes of its API with the names and results of cuda-bindings 13
-
-
-class FakeCode(int):
-    name = "CUDA_ERROR_NOT_SUPPORTED"
-
-
-class FakeDriver:
-    """Keeps the state that the driver's manual describes: running, locked, checkpointed."""
-
-    def __init__(self, fails_at=None, version=12080):
-        self.fails_at, self.version, self.state, self.calls = fails_at, version, "running", []
-
-    class CUcheckpointLockArgs:
-        timeoutMs = 0  # noqa: N815 - the driver's spelling
-
-    def cuDriverGetVersion(self):  # noqa: N802 - the driver's spelling
-        return FakeCode(0), self.version
-
-    __spec__ = None  # it poses as a module
-
-    def __getattr__(self, name):
-        needs, becomes = {
-            "cuCheckpointProcessLock": ("running", "locked"),
-            "cuCheckpointProcessCheckpoint": ("locked", "checkpointed"),
-            "cuCheckpointProcessRestore": ("checkpointed", "locked"),
-            "cuCheckpointProcessUnlock": ("locked", "running"),
-        }[name]
-
-        def call(pid, arguments):
-            assert pid == os.getpid()
-            self.calls.append(name.removeprefix("cuCheckpointProcess"))
-            if self.calls[-1] == self.fails_at:
-                return (FakeCode(801),)
-            if self.state != needs:
-                return (FakeCode(401),)
-            self.state = becomes
-            return (FakeCode(0),)
-
-        return call
-
-
-def test_the_driver_is_asked_in_its_order():
-    driver = FakeDriver()
-    checkpoint = DriverCheckpoint(driver, os.getpid())
-    checkpoint.take()
-    assert driver.state == "checkpointed"
-    checkpoint.restore()
-    checkpoint.restore()
-    assert driver.state == "running" and driver.calls == ["Lock", "Checkpoint", "Restore", "Unlock"]
-
-
-def test_a_checkpoint_that_fails_leaves_the_process_running():
-    driver = FakeDriver(fails_at="Checkpoint")
-    with pytest.raises(CourtesyUnavailable, match="CUDA_ERROR_NOT_SUPPORTED to checkpoint"):
-        DriverCheckpoint(driver, os.getpid()).take()
-    assert driver.state == "running"
-
-
-def test_a_restore_that_fails_can_be_tried_again():
-    driver = FakeDriver(fails_at="Restore")
-    checkpoint = DriverCheckpoint(driver, os.getpid())
-    checkpoint.take()
-    with pytest.raises(CourtesyFailed, match="restore"):
-        checkpoint.restore()
-    driver.fails_at = None
-    checkpoint.restore()
-    assert driver.state == "running"
-
-
-def test_reasons_why_the_driver_cannot(monkeypatch):
-    if not torch.cuda.is_initialized():
-        with pytest.raises(CourtesyUnavailable, match="no CUDA context"):
-            Courtesy(driver=True).yield_memory()
-    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
-    monkeypatch.setitem(sys.modules, "cuda.bindings.driver", None)
-    with pytest.raises(CourtesyUnavailable, match="cuda-bindings, which speaks to the driver, cannot be used"):
-        DriverCheckpoint.of_this_process()
-    monkeypatch.setitem(sys.modules, "cuda", object())
-    monkeypatch.setitem(sys.modules, "cuda.bindings", object())
-    monkeypatch.setitem(sys.modules, "cuda.bindings.driver", FakeDriver(version=12040))
-    with pytest.raises(CourtesyUnavailable, match="older than 570"):
-        DriverCheckpoint.of_this_process()
-    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
-    with pytest.raises(CourtesyUnavailable, match=r"torch\.distributed"):
-        DriverCheckpoint.of_this_process()
-
-
-# From outside: a second process that trains on the CPU, and the command
-
-PROGRAM = """
-import sys, time
-import torch, hiwater
-
-torch.manual_seed(0)
-times = int(sys.argv[1])
-model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 64))
-optimizer = torch.optim.Adam(model.parameters())
-data = torch.randn(32, 64)
-with hiwater.contrib.torch.courtesy_listen("cpu") as lending:
-    print("ready", flush=True)
-    lent = 0
-    step = 0
-    while step < 5:
-        loss = (model(data) - data).square().mean()
-        if step == 2:  # in the middle of a graph, which need not be a good place, and works
-            while lent < times:
-                lent += lending.safe_point()
-                time.sleep(0.01)
-        optimizer.zero_grad(); loss.backward(); optimizer.step()
-        step += 1
-print(lent, repr(loss.item()), flush=True)
-"""
-
-
-@pytest.fixture
-def own_runtime_folder(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    return tmp_path / "hiwater"
-
-
-@pytest.fixture
-def start(tmp_path, own_runtime_folder):
-    started = []
-
-    def begin(text, *words):
-        script = tmp_path / "program.py"
-        script.write_text(textwrap.dedent(text))
-        process = subprocess.Popen(
-            [sys.executable, "-W", "ignore", str(script), *words], stdout=subprocess.PIPE, text=True
-        )
-        started.append(process)
-        assert process.stdout.readline() == "ready\n"
-        return process
-
-    yield begin
-    for process in started:
-        process.kill()
-        process.wait()
-        process.stdout.close()
-
-
-def _courtesy(*words, **options):
-    return subprocess.run(
-        [sys.executable, "-m", "hiwater", "courtesy", *words],
-        capture_output=True,
-        text=True,
-        timeout=180,
-        check=False,
-        **options,
-    )
-
-
-def test_a_program_lends_its_memory_to_a_command_and_ends_with_the_same_loss(start):
-    alone = start(PROGRAM, "0")
-    lender = start(PROGRAM, "1")
-    done = _courtesy(str(lender.pid), "--", sys.executable, "-c", "print('mine now'); raise SystemExit(3)")
-    alone, told = (process.communicate(timeout=180)[0].split() for process in (alone, lender))
-    assert (alone[0], told[0]) == ("0", "1")
-    assert told[1] == alone[1]
-    assert done.returncode == 3 and done.stdout == "mine now\n"
-    assert "storages moved to RAM" in done.stderr and "has its memory back" in done.stderr
-
-
-def _borrower(pid):
-    process = subprocess.Popen(
-        [sys.executable, "-m", "hiwater", "courtesy", str(pid)], stderr=subprocess.PIPE, text=True
-    )
-    assert "gives its memory" in process.stderr.readline()
-    return process
-
-
-def test_memory_comes_back_however_the_borrower_ends(start):
-    lender = start(PROGRAM, "3")
-    killed = _borrower(lender.pid)
-    killed.send_signal(signal.SIGKILL)
-    killed.communicate(timeout=180)
-    interrupted = _borrower(lender.pid)
-    interrupted.send_signal(signal.SIGINT)
-    assert "has its memory back" in interrupted.communicate(timeout=180)[1]
-    assert interrupted.returncode == 0
-    lender.send_signal(signal.SIGSTOP)  # it comes to no safe point like this
-    late = _courtesy("--timeout", "500ms", str(lender.pid))
-    assert late.returncode == 126 and "no safe point" in late.stderr
-    lender.send_signal(signal.SIGCONT)
-    timed = _courtesy("--for", "50ms", str(lender.pid))
-    assert timed.returncode == 0 and "has its memory back" in timed.stderr
-    assert lender.communicate(timeout=180)[0].startswith("3 ")
-
-
-def test_the_command_says_why_it_cannot(own_runtime_folder):
-    gone = _courtesy("999999999")
-    assert gone.returncode == 127 and "there is no process" in gone.stderr
-    deaf = _courtesy(str(os.getpid()))
-    assert deaf.returncode == 126 and "does not offer its memory" in deaf.stderr
-    assert _courtesy("seven").returncode == 2
-
-
-def test_with_a_lock_memory_is_lent_while_the_program_does_nothing(own_runtime_folder):
-    tensor = torch.arange(100.0)
-    lock = threading.Lock()
-    with hiwater.contrib.torch.courtesy_listen("cpu", lock=lock):
-        with lock:
-            busy = _courtesy("--timeout", "700ms", str(os.getpid()))
-            assert busy.returncode == 126
-        done = _courtesy("--for", "50ms", str(os.getpid()))
-        assert done.returncode == 0 and "has its memory back" in done.stderr
-        with lock:
-            assert tensor.sum() == 4950
-    assert not list(own_runtime_folder.iterdir())
-
-
-def test_a_program_listens_once_at_a_time(own_runtime_folder):
-    with hiwater.contrib.torch.courtesy_listen("cpu") as first:
-        with pytest.raises(CourtesyUnavailable, match="lends its memory already"):
-            hiwater.contrib.torch.courtesy_listen("cpu")
-        assert first.is_listening and os.path.exists(first._path)
-    assert not first.is_listening
-    with hiwater.contrib.torch.courtesy_listen("cpu"):
-        first.close()  # a second time: nothing of the other's is taken away
-        assert os.path.exists(first._path)
-
-
-def test_a_card_that_is_still_full_is_waited_for(own_runtime_folder, monkeypatch):
-    tensor = torch.arange(100.0)
-    real, calls = Courtesy.restore, []
-
-    def full_at_first(self):
-        calls.append(time.monotonic())
-        if len(calls) <= 2:
-            raise CourtesyFailed("400 B could not go back to cuda:0", "free memory there and call restore() again")
-        return real(self)
-
-    monkeypatch.setattr(Courtesy, "restore", full_at_first)
-    monkeypatch.setattr(lending_module, "_RETRY_SECONDS", 0.05)
-    with hiwater.contrib.torch.courtesy_listen("cpu", lock=threading.Lock()):
-        done = _courtesy("--for", "50ms", str(os.getpid()))
-    assert done.returncode == 0 and len(calls) == 3
-    assert done.stderr.count("waits for room") == 2 and "has its memory back" in done.stderr
-    assert tensor.sum() == 4950
-
-
-def test_what_fails_is_told_to_whoever_asked(own_runtime_folder, monkeypatch):
-    def fails(self):
-        raise CourtesyFailed("no room for a copy in RAM", "free RAM first")
-
-    monkeypatch.setattr(Courtesy, "yield_memory", fails)
-    with hiwater.contrib.torch.courtesy_listen("cpu", lock=threading.Lock()):
-        done = _courtesy(str(os.getpid()))
-    assert done.returncode == 125 and "no room for a copy in RAM" in done.stderr
-
-
-def test_a_withdrawn_request_is_not_carried_out(own_runtime_folder):
-    tensor = torch.arange(100.0)
-    with hiwater.contrib.torch.courtesy_listen("cpu") as lending:
-        assert lending.safe_point() is False
-        assert _courtesy("--timeout", "300ms", str(os.getpid())).returncode == 126
-        wait_until(lambda: lending._asked is None)
-        assert lending.safe_point() is False
-    assert tensor.sum() == 4950
-
-
-def test_a_folder_that_others_can_write_to_is_refused(own_runtime_folder):
-    own_runtime_folder.mkdir(mode=0o700)
-    own_runtime_folder.chmod(0o777)
-    with pytest.raises(CourtesyUnavailable, match="open to others"):
-        hiwater.contrib.torch.courtesy_listen("cpu")
-    own_runtime_folder.chmod(0o700)
-    assert meeting.folder() == str(own_runtime_folder)
 
 
 @pytest.fixture(autouse=True)

@@ -525,7 +525,7 @@ def test_a_card_is_reconciled_block_by_block(with_addresses):
     found = [
         _on_card(4096, 1000, Category.parameter, "weight"),
         _on_card(1 << 20, 2048, Category.gradient, "weight.grad"),
-        _on_card(1 << 30, 4000, Category.variable, "cupy's"),
+        _on_card(1 << 30, 4000, Category.variable, "another's"),
         _on_card(4096 + 500, 100, Category.variable, "second storage of a block"),
     ]
     part = identity.with_blocks("cuda:0", found, blocks)

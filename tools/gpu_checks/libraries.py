@@ -39,23 +39,6 @@ def jax(folder: Path) -> Result:
     return Result(device.kept_bytes >= 8 * MIB and bool(histories), figures)
 
 
-@check("CuPy: a scope's figures", needs_card=True)
-def cupy(_: Path) -> Result:
-    """Its pool keeps no peak."""
-    if find_spec("cupy") is None:
-        return Result(None, {"not installed": "cupy"})
-    import cupy
-
-    import hiwater
-
-    kept = cupy.zeros(4 * MIB, dtype=cupy.uint8)
-    with hiwater.track() as scope:
-        more = cupy.zeros(8 * MIB, dtype=cupy.uint8)
-    (device,) = [device for device in scope.usage.gpu if device.backend == "cupy"]
-    del kept, more
-    return Result(device.kept_bytes == 8 * MIB and not device.exact, {"kept": device.kept_bytes, "exact": device.exact})
-
-
 _TWO = f"""import subprocess, sys, time, torch
 held = torch.cuda.caching_allocator_alloc(len(sys.argv) * {100 * MIB}, stream=0)
 if len(sys.argv) == 1:

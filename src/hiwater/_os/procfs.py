@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from hiwater._os.process_identity import FLAGS, PARENT, STATE, start_ticks_of, stat_fields
+from hiwater._os.process_identity import CHILDREN_FAULTS, FLAGS, PARENT, STATE, start_ticks_of, stat_fields
 from hiwater.errors import HiwaterError, NoSuchProcess, ProcessNotReadable
 
 TYPE_CHECKING = False
@@ -161,6 +161,12 @@ def state_of(pid: int) -> str:
     """The letter of the process's state, such as R, S or Z; "" when there is none."""
     fields = stat_fields(pid)
     return fields[STATE].decode("ascii") if fields else ""
+
+
+def has_waited_for_children(pid: int) -> bool:
+    """Whether the process, which may have ended, has waited for a child: the kernel adds that child's page faults to it."""
+    fields = stat_fields(pid)
+    return any(int(fields[index]) for index in CHILDREN_FAULTS) if fields else False
 
 
 def parent_of(pid: int) -> int:

@@ -42,7 +42,7 @@ _HOMES = {
 def open(path: str | os.PathLike[str]) -> Capture:
     """Read the capture at `path`; one that is still being written is read again if it changed meanwhile. `all.hiw/NAME` is one of a merged capture.
 
-    Raises BadRequest for a merged capture of more than one, MissingCapture, ForeignFile, NewerCapture, TruncatedCapture or CorruptCapture.
+    Raises BadRequest for a merged capture of more than one, MissingCapture, ForeignFile, IncompatibleCapture, TruncatedCapture or CorruptCapture.
     """
     from hiwater.capture import opening
     from hiwater.capture.model import Capture

@@ -28,9 +28,9 @@ from typing import IO, Any
 
 from hiwater.capture import histories, run_index
 from hiwater.capture.destination import MERGED_INDEX, head_of, is_merged
-from hiwater.capture.layout import corrupt
+from hiwater.capture.layout import corrupt, incompatible
 from hiwater.capture.reader import Contents, read, read_descriptor
-from hiwater.errors import BadRequest, MissingCapture, NewerCapture, TruncatedCapture
+from hiwater.errors import BadRequest, MissingCapture, TruncatedCapture
 
 VERSION = 1
 FORMAT = "hiwater.merged"
@@ -61,7 +61,7 @@ def is_container(path: str | os.PathLike[str]) -> bool:
 
 
 def members(path: str | os.PathLike[str]) -> tuple[Member, ...]:
-    """The index of the merged capture at `path`. Raises TruncatedCapture, NewerCapture or CorruptCapture."""
+    """The index of the merged capture at `path`. Raises TruncatedCapture, IncompatibleCapture or CorruptCapture."""
     with opened(path) as archive:
         return _captures(_index(archive))
 
@@ -144,11 +144,8 @@ def _index(archive: zipfile.ZipFile) -> dict[str, Any]:
         raise corrupt("the index of the merged capture cannot be read") from error
     if not isinstance(said, dict) or said.get("format") != FORMAT or not isinstance(said.get("version"), int):
         raise corrupt("its index is not that of a merged capture")
-    if said["version"] > VERSION:
-        raise NewerCapture(
-            f"the merged capture has format version {said['version']}, this hiwater reads up to {VERSION}",
-            "read it with a newer hiwater",
-        )
+    if said["version"] != VERSION:
+        raise incompatible("the merged capture", said["version"], VERSION)
     return said
 
 

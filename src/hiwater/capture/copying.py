@@ -24,7 +24,7 @@ _SNAPSHOT_FIELD = "snapshot_ns"
 
 def copy(descriptor: int, pid: int | None = None) -> bytearray:
     """Return the content of a consistent copy of the capture in an open file. `pid` is the number of the process here, where it may have another
-    one inside its container. Raises ForeignFile, NewerCapture, TruncatedCapture or
+    one inside its container. Raises ForeignFile, IncompatibleCapture, TruncatedCapture or
     CorruptCapture."""
     start, schema = read_shape(descriptor)
     for _ in range(_TRIES):

@@ -28,7 +28,7 @@ class Follower:
 
     def __init__(self, path: str | os.PathLike[str], pid: int | None = None) -> None:
         """`pid` is the number of the process here, where it may have another one inside its container. Raises MissingCapture, ForeignFile,
-        NewerCapture, TruncatedCapture or CorruptCapture."""
+        IncompatibleCapture, TruncatedCapture or CorruptCapture."""
         self.path = Path(path)
         self._pid = pid
         self._descriptor = reader.open_file(self.path)
@@ -73,7 +73,7 @@ class Follower:
         tables = {}
         for name, growing in self._tables.items():
             count = header["table_count"][growing.table.number]
-            if name in _CHANGE_IN_PLACE or self._start.version == 1:
+            if name in _CHANGE_IN_PLACE:
                 growing.clear()
             if count > growing.count:
                 growing.extend(
@@ -82,7 +82,7 @@ class Follower:
                     )
                 )
             tables[name] = growing.records(count)
-        return Tables(reader.checked(self.path, self._start, header, tables), is_alive=self.is_alive)
+        return Tables(reader.checked(self.path, header, tables), is_alive=self.is_alive)
 
     def close(self) -> None:
         os.close(self._descriptor)

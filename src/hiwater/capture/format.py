@@ -11,8 +11,6 @@ VERSION = 3
 # What allocates first, so that the allocated kinds are those below a number.
 KINDS = ("python", "native", "mapping", "device", "shared", "file", "attached", "reserved", "slack")
 COUNTED_KINDS = KINDS[:5]
-# In version 1 all shared memory was one kind, "shared", which did not count.
-KINDS_OF_VERSION_1 = ("python", "native", "mapping", "device", "file", "attached", "reserved", "slack")
 
 DEVICE_HISTORY = "device history"
 """The recorder that captures made of another library's history name."""

@@ -15,9 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from hiwater.capture.format import COUNTED_KINDS, KINDS, KINDS_OF_VERSION_1, MAGIC, VERSION
-from hiwater.capture.versions import field_name, table_name
-from hiwater.errors import CorruptCapture, ForeignFile, NewerCapture, TruncatedCapture
+from hiwater.capture.format import COUNTED_KINDS, KINDS, MAGIC, VERSION
+from hiwater.errors import CorruptCapture, ForeignFile, IncompatibleCapture, TruncatedCapture
 
 # What this reader needs of a capture; whatever else the schema names is read and left alone.
 NEEDED_FIELDS: dict[str, tuple[str, ...]] = {
@@ -49,6 +48,7 @@ OPTIONAL_FIELDS: dict[str, tuple[str, ...]] = {
     "residency": ("at_ns", "resident_bytes", "untouched_bytes", "part"),
     "pressure": (
         "at_ns", "address_space_bytes", "address_space_limit", "cgroup_bytes", "cgroup_limit", "available_bytes",
+        "shared_excess_bytes", "private_bytes",
     ),
     "large_blocks": ("at_ns", "bytes", "touched_bytes", "node", "from_malloc"),
     "devices": (
@@ -69,8 +69,6 @@ OPTIONAL_FIELDS: dict[str, tuple[str, ...]] = {
     "holder_references": ("from", "to", "references"),
     "relatives": ("at_ns", "resident_bytes", "shared_excess_bytes", "pid"),
 }  # fmt: skip
-# Fields of these tables that captures of earlier versions of hiwater lack.
-ADDED_FIELDS = {"pressure": ("shared_excess_bytes", "private_bytes"), "timeline": ("overhead_bytes",)}
 NEEDED_HEADER = (
     "extents_used", "state", "pid",
     "process_start_ticks", "boot_id", "started_unix_ns", "started_ns", "heartbeat_ns", "ended_ns", "exit_code", "sample_bytes",
@@ -137,7 +135,7 @@ def corrupt(problem: str) -> CorruptCapture:
 
 
 def read_start(first_bytes: bytes) -> HeaderStart:
-    """The fixed start of the file. Raises ForeignFile, NewerCapture, TruncatedCapture or CorruptCapture."""
+    """The fixed start of the file. Raises ForeignFile, IncompatibleCapture, TruncatedCapture or CorruptCapture."""
     if first_bytes[: len(MAGIC)] != MAGIC[: len(first_bytes)] or not first_bytes:
         what = "the file is empty" if not first_bytes else "the file is not a capture of hiwater's"
         raise ForeignFile(what, "give a file that `hiwater run` wrote (*.hiw)")
@@ -145,17 +143,20 @@ def read_start(first_bytes: bytes) -> HeaderStart:
         raise truncated()
     _, version, *places = _START.unpack_from(first_bytes)
     start = HeaderStart(version, *places)
-    if version > VERSION:
-        problem = f"the capture has format version {version}, this hiwater reads up to {VERSION}"
-        raise NewerCapture(problem, "read it with a newer hiwater")
-    if version == 0:
-        raise corrupt("its format version is 0")
+    if version != VERSION:
+        raise incompatible("the capture", version, VERSION)
     has_header = _START.size <= start.header_bytes <= _LARGEST_TEXT_BYTES
     if not has_header or not 2 <= start.schema_bytes <= _LARGEST_TEXT_BYTES:
         raise corrupt(f"a header of {start.header_bytes} bytes and a schema of {start.schema_bytes} bytes cannot be")
     if not 1 <= start.extent_bytes <= _LARGEST_EXTENT_BYTES:
         raise corrupt(f"extents of {start.extent_bytes} bytes cannot be")
     return start
+
+
+def incompatible(what: str, version: int, own: int) -> IncompatibleCapture:
+    """The error for a file in another version of the format."""
+    problem = f"{what} has format version {version}, this hiwater reads version {own}"
+    return IncompatibleCapture(problem, "read it with the version of hiwater that wrote it, or record again")
 
 
 def truncated() -> TruncatedCapture:
@@ -171,8 +172,8 @@ def is_counted(kind: Any) -> Any:
 
 
 @lru_cache(maxsize=8)  # of the many captures of one run, all have the same
-def parse_schema(text: bytes, header_bytes: int, version: int = VERSION) -> Schema:
-    """Record types from the schema text. Raises CorruptCapture for anything but a complete schema of the version."""
+def parse_schema(text: bytes, header_bytes: int) -> Schema:
+    """Record types from the schema text. Raises CorruptCapture for anything but a complete schema."""
     try:
         said = json.loads(text.rstrip(b"\0 \n").decode("utf-8"))
     except (ValueError, RecursionError) as error:
@@ -180,22 +181,20 @@ def parse_schema(text: bytes, header_bytes: int, version: int = VERSION) -> Sche
     is_schema = isinstance(said, dict) and said.get("format") == "hiwater.capture"
     if not is_schema or not isinstance(said.get("tables"), list):
         raise corrupt("its schema does not describe a capture")
-    header = _record_type("header", said.get("header"), header_bytes, version)
-    kinds = len(KINDS_OF_VERSION_1 if version == 1 else KINDS)
-    _need("header", header, NEEDED_HEADER, kinds)
+    header = _record_type("header", said.get("header"), header_bytes)
+    _need("header", header, NEEDED_HEADER)
     tables = {}
     for number, table in enumerate(said["tables"]):
         if not isinstance(table, dict) or not isinstance(table.get("name"), str):
             raise corrupt("its schema holds a table without a name")
-        name = table_name(table["name"], version)
-        tables[name] = Table(number, name, _record_type(name, table.get("fields"), _record_bytes(table), version))
+        name = table["name"]
+        tables[name] = Table(number, name, _record_type(name, table.get("fields"), _record_bytes(table)))
     for name in NEEDED_FIELDS:
         if name not in tables:
             raise corrupt(f"its schema lacks the table {name!r}")
     for name, fields in (NEEDED_FIELDS | OPTIONAL_FIELDS).items():
         if name in tables:
-            added = [field for field in ADDED_FIELDS.get(name, ()) if field in (tables[name].record.names or ())]
-            _need(name, tables[name].record, (*fields, *added), kinds)
+            _need(name, tables[name].record, fields)
     if "string_bytes" not in tables or tables["string_bytes"].record.itemsize != 1:
         raise corrupt("its schema lacks the bytes of its strings")
     return Schema(header, tables)
@@ -208,7 +207,7 @@ def _record_bytes(table: dict[str, Any]) -> int:
     return size
 
 
-def _record_type(name: str, fields: Any, record_bytes: int, version: int) -> np.dtype[Any]:
+def _record_type(name: str, fields: Any, record_bytes: int) -> np.dtype[Any]:
     """The numpy type of [[name, dtype, offset] or [name, dtype, offset, count], ...] in a record of this size."""
     if not isinstance(fields, list) or (not fields and record_bytes != 1):
         raise corrupt(f"its schema has no fields for {name!r}")
@@ -221,17 +220,17 @@ def _record_type(name: str, fields: Any, record_bytes: int, version: int) -> np.
         base, offset, count = field[1], field[2], field[3] if len(field) == 4 else 1
         if not isinstance(base, str) or not _DTYPE.match(base) or type(offset) is not int or type(count) is not int:
             raise corrupt(f"its schema has a field of {name!r} of unknown type")
-        one, called = np.dtype(base), field_name(name, field[0], version)
+        one = np.dtype(base)
         is_inside = 1 <= count <= record_bytes and 0 <= offset <= record_bytes - one.itemsize * count
-        if not is_inside or called in names:
+        if not is_inside or field[0] in names:
             raise corrupt(f"its schema has a field outside the record of {name!r}")
-        names.append(called)
+        names.append(field[0])
         formats.append(one if len(field) == 3 else np.dtype((one, (count,))))
         offsets.append(offset)
     return np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": record_bytes})
 
 
-def _need(name: str, record: np.dtype[Any], fields: tuple[str, ...], kinds: int) -> None:
+def _need(name: str, record: np.dtype[Any], fields: tuple[str, ...]) -> None:
     """Whole numbers under these names, signed as they should be, or raise."""
     have: Any = record.fields or {}
     for field in fields:
@@ -249,5 +248,5 @@ def _need(name: str, record: np.dtype[Any], fields: tuple[str, ...], kinds: int)
         wanted = "S" if field == "boot_id" else "i" if is_signed else "u"
         if kind.base.kind != wanted or (kind.shape != ()) != is_array:
             raise corrupt(f"its schema gives the field {field!r} of {name!r} an unexpected type")
-        if field in ("kind_live_bytes", "live_bytes") and is_array and kind.shape[0] < kinds:
-            raise corrupt(f"its schema gives {field!r} fewer than {kinds} kinds of memory")
+        if field in ("kind_live_bytes", "live_bytes") and is_array and kind.shape[0] < len(KINDS):
+            raise corrupt(f"its schema gives {field!r} fewer than {len(KINDS)} kinds of memory")

@@ -9,14 +9,16 @@ import numpy as np
 from hiwater._os.cgroup_files import event_counts
 from hiwater._os.process_identity import current_boot_id
 from hiwater.capture import program
-from hiwater.capture.layout import ADDED_FIELDS
 from hiwater.capture.paths import Ints
 from hiwater.capture.tables import Tables
 
 NEAR = 0.9
 """The share of a limit from which a killed process is said to have been near it."""
 _LITTLE_LEFT = 256 << 20  # of a machine's memory
-_FIELDS = ["at_ns", "address_space_bytes", "address_space_limit", "cgroup_bytes", "cgroup_limit", "available_bytes"]
+_FIELDS = [
+    "at_ns", "address_space_bytes", "address_space_limit", "cgroup_bytes", "cgroup_limit", "available_bytes", "shared_excess_bytes",
+    "private_bytes",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +35,8 @@ class Pressure:
     cgroup_bytes: int | None
     cgroup_limit: int | None
     available_bytes: int | None
-    shared_excess_bytes: int | None = None
-    private_bytes: int | None = None
+    shared_excess_bytes: int | None
+    private_bytes: int | None
 
 
 def read_pressure(tables: Tables) -> tuple[Pressure, ...]:
@@ -42,17 +44,16 @@ def read_pressure(tables: Tables) -> tuple[Pressure, ...]:
     rows = tables.get("pressure")
     if rows is None:
         return ()
-    fields = [*_FIELDS, *(name for name in ADDED_FIELDS["pressure"] if name in (rows.dtype.names or ()))]
     return tuple(
         Pressure(at_ns, *(value if value >= 0 else None for value in values))
-        for at_ns, *values in rows[fields].tolist()
+        for at_ns, *values in rows[_FIELDS].tolist()
     )
 
 
 def read_shared_excess(tables: Tables) -> tuple[Ints, Ints]:
     """The times at which it was known what other processes count of the pages that the process shares with them, and these bytes."""
     rows = tables.get("pressure")
-    if rows is None or "shared_excess_bytes" not in (rows.dtype.names or ()):
+    if rows is None:
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
     # A record repeats the last reading until the next one.
     is_new = rows[["shared_excess_bytes", "private_bytes"]] != np.roll(

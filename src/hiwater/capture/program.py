@@ -126,7 +126,7 @@ def read_process(tables: Tables) -> Process:
 
 
 def ended_by(tables: Tables) -> str:
-    """How the process ended, one of `ENDED_BY`; "" in captures of earlier versions."""
+    """How the process ended, one of `ENDED_BY`; "" in captures that no engine wrote."""
     number = tables.header.get("ended_by", 0)
     return ENDED_BY[number] if number < len(ENDED_BY) else ""
 
@@ -181,7 +181,7 @@ def shortcomings(tables: Tables) -> list[str]:
 
 
 def program_peak_bytes(header: Mapping[str, Any]) -> int:
-    """The resident peak without hiwater's own memory. A capture of an earlier version has that at its largest, of whatever moment."""
+    """The resident peak without hiwater's own memory. A capture that no engine wrote has that at its largest, of whatever moment."""
     return int(header.get("program_peak_bytes", max(0, header["resident_peak_bytes"] - header["overhead_bytes"])))
 
 

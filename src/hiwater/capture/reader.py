@@ -18,7 +18,6 @@ import numpy.typing as npt
 from hiwater.capture.format import KINDS
 from hiwater.capture.layout import FIRST_BYTES, HeaderStart, Schema, Table, corrupt, parse_schema, read_start, truncated
 from hiwater.capture.process import STATE_ENDED, STATE_FAILED, STATE_RECORDING
-from hiwater.capture.versions import from_version_1
 from hiwater.errors import ForeignFile, MissingCapture
 
 Records = npt.NDArray[Any]
@@ -39,7 +38,7 @@ class Contents:
 def read(path: str | os.PathLike[str]) -> Contents:
     """Read a whole capture.
 
-    Raises MissingCapture, ForeignFile, NewerCapture, TruncatedCapture or CorruptCapture; never anything else for what a file holds.
+    Raises MissingCapture, ForeignFile, IncompatibleCapture, TruncatedCapture or CorruptCapture; never anything else for what a file holds.
     """
     place = Path(path)
     descriptor = open_file(place)
@@ -75,14 +74,14 @@ def read_descriptor(path: Path, descriptor: int) -> Contents:
         table.name: read_records(descriptor, start, table, 0, header["table_count"][table.number], extents)
         for table in schema.tables.values()
     }
-    return checked(path, start, header, tables)
+    return checked(path, header, tables)
 
 
 def read_shape(descriptor: int) -> tuple[HeaderStart, Schema]:
     """The parts of a capture that never change: where everything lies, and the types of its records."""
     start = read_start(_pread(descriptor, FIRST_BYTES, 0, may_be_short=True))
     text = _pread(descriptor, start.schema_bytes, start.schema_offset)
-    return start, parse_schema(text, start.header_bytes, start.version)
+    return start, parse_schema(text, start.header_bytes)
 
 
 def read_header(descriptor: int, start: HeaderStart, schema: Schema) -> dict[str, Any]:
@@ -92,13 +91,11 @@ def read_header(descriptor: int, start: HeaderStart, schema: Schema) -> dict[str
     return header
 
 
-def checked(path: Path, start: HeaderStart, header: dict[str, Any], tables: dict[str, Records]) -> Contents:
+def checked(path: Path, header: dict[str, Any], tables: dict[str, Records]) -> Contents:
     """The contents of a capture, from its header and all its tables. Raises CorruptCapture if they contradict each other."""
     if len(tables["account_peaks"]) + 1 == len(tables["accounts"]):
         # Killed before the peaks of a new account were added; all of them are zero.
         tables["account_peaks"] = np.append(tables["account_peaks"], np.zeros(1, tables["account_peaks"].dtype))
-    if start.version == 1:
-        from_version_1(header, tables)
     check_references(header, tables)
     return Contents(path, header, tables)
 

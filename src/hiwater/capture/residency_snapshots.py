@@ -14,7 +14,6 @@ from hiwater.capture.tables import Tables
 
 OVERHEAD = "hiwater's overhead"
 UNEXPLAINED = "unexplained"
-_OLD_NAMES = {"hiwater's own": OVERHEAD}  # in older captures
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +72,7 @@ def highest(snapshots: Iterable[ResidencySnapshot]) -> ResidencySnapshot | None:
 def _snapshot(tables: Tables, rows: Records) -> ResidencySnapshot:
     names = [tables.string(int(number)) for number in rows["part"]]
     parts = tuple(
-        Part(_OLD_NAMES.get(name, name), int(row["resident_bytes"]), int(row["untouched_bytes"]))
+        Part(name, int(row["resident_bytes"]), int(row["untouched_bytes"]))
         for name, row in zip(names, rows, strict=True)
     )
     at_ns = int(rows["at_ns"][0])

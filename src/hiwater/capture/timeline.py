@@ -24,9 +24,8 @@ _ALLOCATED = ("allocated_start_bytes", "allocated_end_bytes", "allocated_peak_by
 class Timeline:
     """Samples over time: int64 arrays of one dimension, with one element for each sample.
 
-    `at_ns` is the time since the recording began, in nanoseconds and ascending. `resident_bytes` is resident memory without hiwater's own
-    (captures of earlier versions: with it), which is `overhead_bytes`. `allocated_bytes` are
-    the live bytes of all counted kinds, and `kind_bytes[kind]` those of one kind, counted or not.
+    `at_ns` is the time since the recording began, in nanoseconds and ascending. `resident_bytes` is resident memory without hiwater's own,
+    which is `overhead_bytes`. `allocated_bytes` are the live bytes of all counted kinds, and `kind_bytes[kind]` those of one kind, counted or not.
     """
 
     at_ns: Ints
@@ -34,8 +33,6 @@ class Timeline:
     allocated_bytes: Ints
     kind_bytes: dict[str, Ints]
     overhead_bytes: Ints
-    resident_words: str = "resident"
-    """What `resident_bytes` is called."""
 
     def __len__(self) -> int:
         return len(self.at_ns)
@@ -98,8 +95,7 @@ def read_timeline(tables: Tables) -> Timeline:
     is_known = "overhead_bytes" in (rows.dtype.names or ())
     overhead = rows["overhead_bytes"].astype(np.int64) if is_known else np.zeros(len(rows), np.int64)
     resident = np.maximum(0, rows["resident_bytes"].astype(np.int64) - overhead)
-    words = "resident" if is_known or not tables.header["overhead_bytes"] else "resident with overhead"
-    return Timeline(rows["at_ns"].astype(np.int64), resident, allocated_bytes(rows), kinds, overhead, words)
+    return Timeline(rows["at_ns"].astype(np.int64), resident, allocated_bytes(rows), kinds, overhead)
 
 
 def allocated_bytes(rows: Records) -> Ints:

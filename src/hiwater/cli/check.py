@@ -27,7 +27,6 @@ FORMATS = {
     "markdown": "hiwater.report.text.check_markdown",
     "github": "hiwater.report.export.check_github",
     "junit": "hiwater.report.export.check_junit",
-    "bencher-json": "hiwater.report.export.check_bencher",
     "json": "hiwater.report.export.check_json",
 }
 _FIGURES = {

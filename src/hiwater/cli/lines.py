@@ -1,4 +1,4 @@
-"""`hiwater lines`: measures a program line by line, or annotates source from a capture."""
+"""`hiwater lines`: runs a program and measures it line by line."""
 
 from __future__ import annotations
 
@@ -28,8 +28,6 @@ def main(words: Sequence[str]) -> int:
         if arguments.help:
             sys.stdout.write(lines_arguments.HELP)
             return 0
-        if arguments.is_capture:
-            return _annotate(arguments)
         if not arguments.resident:
             native.load()  # without the engine there would be nothing to measure
         program = target.find(arguments.kind, arguments.program, arguments.arguments)
@@ -42,9 +40,6 @@ def main(words: Sequence[str]) -> int:
     else:
         return _run(arguments, program, len(words) + 1)
     return launcher.conclude(wrong)  # an error of the program, shown as by the interpreter
-
-
-# --- a program --------------------------------------------------------------------------------------------------------
 
 
 def _run(arguments: lines_arguments.LinesArguments, program: target.Target, hiwater_arguments: int) -> int:
@@ -163,32 +158,3 @@ class _Ending:
             functions, precision=self._arguments.precision, resident=self._arguments.resident,
             why_without_heap=self._session.why_without_heap,
         )  # fmt: skip
-
-
-# --- a capture --------------------------------------------------------------------------------------------------------
-
-
-def _annotate(arguments: lines_arguments.LinesArguments) -> int:
-    import argparse
-
-    from hiwater.cli import output, progress, verbs
-    from hiwater.cli import report as report_verb
-    from hiwater.report.text import lines as view
-
-    chosen = argparse.Namespace(
-        at=report_verb.moment_text(arguments.at), kind="all", by=None, inverted=False, top=10, all=arguments.all,
-        files=arguments.arguments, output=arguments.output, format=arguments.format,
-    )  # fmt: skip
-    with progress.shown(f"reading {arguments.program}"):
-        reports = report_verb.make_reports([arguments.program], chosen)
-    report_verb.warn(reports)
-    try:
-        with output.opened(chosen) as out, progress.shown_until_output("making the report", out) as stream:
-            if arguments.format == "json":
-                view.write_json(reports, stream)
-            else:
-                for report in reports:
-                    view.write(report, stream)
-    except BrokenPipeError:
-        return verbs.end_of_pipe()
-    return 0

@@ -1,4 +1,4 @@
-"""The arguments of `hiwater lines`: a program to run, or a capture to annotate source from."""
+"""The arguments of `hiwater lines`."""
 
 from __future__ import annotations
 
@@ -12,26 +12,21 @@ if TYPE_CHECKING:
 
     from hiwater._os.settings import Settings
 
-USAGE = """\
+HELP = """\
 usage: hiwater lines [options] (script.py | folder | archive.pyz | - | -m MOD | -c CODE) [arguments …]
-       hiwater lines [options] CAPTURE [FILE …]"""
-HELP = f"""\
-{USAGE}
 
-Given a program: runs it exactly as python would and measures, line by line, the functions marked with @profile, which works
+Runs the program exactly as python would and measures, line by line, the functions marked with @profile, which works
 without an import. Per line: calls, bytes kept, bytes allocated, the peak above the line's start (temporaries inside a line are
 seen), growth of resident memory. The report goes to stderr when the program has ended, also by an exception; the exit code is
 the program's own.
 
-Given a capture: annotates the program's own files (or these FILEs) from what it holds: per line the bytes at the peak, at the
-end, asked for in all, and temporaries.
+`hiwater report CAPTURE --format lines` annotates the program's own files from a capture, without a mark.
 
 options:
   -f, --function NAME measure this, too: package.module:function, :Class or :Class.method, or a whole package.module
-  -a, --all           every function of the script, marked or not; of a capture: libraries' files, too
+  -a, --all           every function of the script, marked or not
   --no-resident       leave resident memory out: a line event then costs a twentieth
   --precision N       digits after the point (default: 1)
-  --at MOMENT         of a capture: peak, end, oom, SECONDS or T1:T2 (default: peak)
   --format FORMAT     text or json (default: text)
   -o, --output FILE   write the report to this file
   -h, --help          show this
@@ -39,7 +34,6 @@ options:
 examples:
   hiwater lines train.py --epochs 3
   hiwater lines -f mypackage.load:read_table -m mypackage
-  hiwater run -o run.hiw train.py; hiwater lines run.hiw
 """
 FORMATS = ("text", "json")
 
@@ -49,7 +43,6 @@ WITH_VALUE = {
     "-o": "output",
     "--output": "output",
     "--format": "format",
-    "--at": "at",
     "--precision": "precision",
 }
 FLAGS = {
@@ -62,17 +55,15 @@ FLAGS = {
 
 
 class LinesArguments:
-    """The program or capture, and the options."""
+    """The program and the options."""
 
     def __init__(self, settings: Settings) -> None:
         self.kind = "script"
         self.program = ""
-        self.arguments: list[str] = []  # the program's own; with a capture, files
+        self.arguments: list[str] = []
         self.functions: list[str] = []
-        self.is_capture = False
         self.output: str | None = None
         self.format = "text"
-        self.at = "peak"
         self.precision = 1
         self.resident = settings.flag("resident", True)
         self.all = False
@@ -93,26 +84,15 @@ def parse(words: Sequence[str], settings: Settings) -> LinesArguments:
     if not result.program and result.kind != "command":
         raise UsageError(
             "there is nothing to show the lines of",
-            "name a script, -m MOD, -c CODE or a capture; `hiwater lines --help`",
+            "name a script, -m MOD or -c CODE; `hiwater lines --help`",
         )
-    result.is_capture = result.kind == "script" and destination.is_capture(result.program)
-    if result.is_capture:
-        _take_files(result)
+    if result.kind == "script" and destination.is_capture(result.program):
+        raise UsageError(
+            f"{result.program!r} is a capture, and no program", f"`hiwater report {result.program} --format lines`"
+        )
     if result.format not in FORMATS:
         raise UsageError(f"unknown format {result.format!r}", f"choose one of {', '.join(FORMATS)}")
     return result
-
-
-def _take_files(result: LinesArguments) -> None:
-    """Take the files after a capture. Options may be between them."""
-    rest, files = list(result.arguments), []
-    while rest:
-        word = rest.pop(0)
-        if word.startswith("-") and word != "-":
-            _take_option(result, word, rest)
-        else:
-            files.append(word)
-    result.arguments = files
 
 
 def _take_option(result: LinesArguments, word: str, rest: list[str]) -> None:

@@ -20,9 +20,9 @@ from hiwater.errors import BadRequest, OutputFailed
 
 STDOUT = "-"
 FOR_PEOPLE = ("text", "tree", "table", "lines", "markdown")
-_BINARY = ("pprof", "parquet")
+_BINARY = ("pprof",)
 # For other programs to open. All others go to standard output.
-_FILES = ("html", "svg", "speedscope", "chrome", *_BINARY)
+_FILES = ("html", "svg", "speedscope", *_BINARY)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

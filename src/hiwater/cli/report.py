@@ -33,25 +33,13 @@ FORMATS = {
     "speedscope": "hiwater.report.export.speedscope",
     "pprof": "hiwater.report.export.pprof",
     "csv": "hiwater.report.export.csv_rows",
-    "parquet": "hiwater.report.export.parquet",
-    "chrome": "hiwater.report.export.chrome",
-    "openmetrics": "hiwater.report.export.openmetrics",
     "markdown": "hiwater.report.text.report_markdown",
 }
 _FULL_TEXT = "hiwater.report.text.full"
 _EXPLAIN = "hiwater.report.text.explain"
 _KEPT = {"text": "hiwater.report.text.kept", "json": "hiwater.report.export.json_kept"}
 _WITH_OVERVIEW = ("text", "tree", "table")
-_OF_ALL = (
-    "json",
-    "html",
-    "speedscope",
-    "csv",
-    "parquet",
-    "chrome",
-    "openmetrics",
-    "markdown",
-)  # these show all captures in one
+_OF_ALL = ("json", "html", "speedscope", "csv", "markdown")  # these show all captures in one
 _OF_ONE = {"svg": "a flame graph", "pprof": "a pprof profile", "collapsed": "a list of collapsed stacks"}
 _SHOWN_IN_BROWSERS = ("html", "svg")
 _KINDS = ("all", "python", "native", "mapping", "device", "shared")
@@ -163,7 +151,7 @@ def add_common_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--source", choices=("own", "all", "none"), default="own",
-        help="whose source text html carries: your own files', libraries', too, or nobody's (default: own)",
+        help="whose source text html and lines carry: your own files', libraries', too, or (html) nobody's (default: own)",
     )  # fmt: skip
 
 
@@ -294,7 +282,7 @@ def make_reports(paths: Sequence[str], arguments: argparse.Namespace) -> list[Re
     from hiwater.analysis.call_tree import Grouping
     from hiwater.report.request import Report
 
-    run, reports = open_run(paths, arguments.kind, getattr(arguments, "pid", None)), []
+    run, reports = open_run(paths, arguments.kind, arguments.pid), []
     if arguments.at == "oom" and len(run.captures) > 1:
         run = _of_refused(run)
     for capture in run.captures:
@@ -306,12 +294,11 @@ def make_reports(paths: Sequence[str], arguments: argparse.Namespace) -> list[Re
                 Grouping(arguments.by) if arguments.by else None,
                 arguments.inverted,
                 arguments.top,
-                tuple(getattr(arguments, "files", ())),
-                getattr(arguments, "all", False),
+                libraries=arguments.source == "all",
                 is_one_of_several=len(run.captures) > 1,
                 run=run,
-                kept=getattr(arguments, "kept", False),
-                recursion=getattr(arguments, "recursion", "auto"),
+                kept=arguments.kept,
+                recursion=arguments.recursion,
             )
             # A damaged history is an error before anything is written. Without contradictions nothing is held below zero at the peak or the end.
             if arguments.at not in ("peak", "end") or report.problems:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 SHOWN_FORMATS = ("text", "tree", "table", "markdown")
 FILE_SUFFIXES = {
     "json": ".json", "collapsed": ".collapsed", "svg": ".svg", "html": ".html", "speedscope": ".speedscope.json", "pprof": ".pb.gz",
-    "csv": ".csv", "parquet": ".parquet", "chrome": ".trace.json", "openmetrics": ".metrics.txt",
+    "csv": ".csv",
 }  # fmt: skip
 
 USAGE = "usage: hiwater run [options] (script.py | folder | archive.pyz | - | -m MOD | -c CODE) [arguments …]"

@@ -297,14 +297,15 @@ _final_status: dict[int, int] = {}
 def _take_final_figures(watcher: Watcher, own_peak: int) -> int:
     """Wait for the command, which has ended, and use the kernel's figure of its peak if it is the command's own.
 
-    `ru_maxrss` begins with our peak, and includes every child that the command waited for. It is used if it equals the last reading of the
-    high-water mark, or if there was no child and it is above our peak.
+    `ru_maxrss` begins with our peak, and includes every child that the command waited for, also one that was not seen. It is used if it equals
+    the last reading of the high-water mark, or if there was no such child and it is above our peak.
     """
     root = watcher.root
+    os.waitid(os.P_PID, root.pid, os.WEXITED | os.WNOWAIT)  # its figures in /proc are final, and still there
+    has_children = procfs.has_waited_for_children(root.pid)
     _, status, usage = os.wait4(root.pid, 0)
     _final_status[root.pid] = status
     whole_life = usage.ru_maxrss * 1024
-    has_children = len(watcher.processes) > 1 or not watcher.watches_children
     if whole_life == root.high_water_bytes or (not has_children and whole_life > own_peak):
         root.peak_bytes = max(root.peak_bytes, whole_life)
         root.peak_is_exact = True

@@ -28,18 +28,13 @@ VERBS = {
     "sample": "watch any process and what it starts, from outside, over time",
     "plot": "draw the timelines of captures",
     "compat-path": "print the folder of the drop-in modules, such as memory_profiler and pytorch_memlab",
-    "lines": "run a program and measure marked functions line by line, or annotate source from a capture",
+    "lines": "run a program and measure marked functions line by line",
     "estimate": "estimate what a training or inference step needs on a GPU, without one",
-    "courtesy": "borrow the GPU memory of a program that offers it, for a while or for a command",
     "doctor": "say what works here, and why the rest does not",
 }
 HAND_READ = ("run", "lines")  # argparse does not read the words of these
 _READERS = ("report", "diff", "merge", "plot", "holders")  # these run no code of the user's
-_BEFORE_A_COMMAND = (
-    "sample",
-    "courtesy",
-    "check",
-)  # the words after their `--` belong to a command, and must not be parsed
+_BEFORE_A_COMMAND = ("sample", "check")  # the words after their `--` belong to a command, and must not be parsed
 _EPILOG = """\
 examples:
   hiwater run train.py --epochs 3        run a script as python would, and record it

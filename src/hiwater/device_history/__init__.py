@@ -1,1 +1,1 @@
-"""Reads the memory histories of other libraries (torch's allocator, JAX's profiler, CuPy's hooks) as captures of a device."""
+"""Reads the memory histories of other libraries (torch's allocator, JAX's profiler) as captures of a device."""

@@ -1,6 +1,6 @@
 """The history of one device's memory as plain arrays: events in time, and the blocks in use at the end.
 
-Every source of a history (a torch snapshot, CuPy's hook) is converted to this form before it is replayed. An address identifies a
+Every source of a history (a torch snapshot, JAX's profile) is converted to this form before it is replayed. An address identifies a
 block. A stack is a number of `EventStacks`. Sizes are the bytes that the program requested.
 """
 

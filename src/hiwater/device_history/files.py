@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # imported only if there is a history
     from hiwater.device_history.events import DeviceHistory
 
 # What a recording attaches, and how it is read; the other end is recording/device_histories.py.
-_PREFIXES = {"torch.pickle": "cuda", "cupy.pickle": "cupy"}
+_TORCH = "torch.pickle"
 _JAX = "jax.pb.gz"
 
 
@@ -49,8 +49,8 @@ def read_attached(contents: Contents, members: Mapping[str, bytes], facts: Mappi
     from hiwater.device_history import snapshot
 
     for name, content in members.items():
-        if name in _PREFIXES:
-            histories = snapshot.read(content, _PREFIXES[name])
+        if name == _TORCH:
+            histories = snapshot.read(content)
         elif name == _JAX:
             histories = _profile(content)
         else:

@@ -25,7 +25,7 @@ from hiwater.errors import CorruptCapture, ForeignFile
 _DAMAGE = (KeyError, TypeError, ValueError, AttributeError, OverflowError, IndexError, RecursionError)
 
 
-def histories(snapshot: object, device_prefix: str = "cuda") -> list[DeviceHistory]:
+def histories(snapshot: object) -> list[DeviceHistory]:
     """One history for each device in the snapshot.
 
     Raises ForeignFile for data that is no snapshot, CorruptCapture for a snapshot that contradicts the format.
@@ -38,20 +38,20 @@ def histories(snapshot: object, device_prefix: str = "cuda") -> list[DeviceHisto
             "give a file that torch.cuda.memory._dump_snapshot() wrote",
         )
     try:
-        return _histories(snapshot, device_prefix)
+        return _histories(snapshot)
     except _DAMAGE as error:
         raise CorruptCapture(
             f"the snapshot is damaged: {type(error).__name__}: {error}", "dump it again, or use another copy"
         ) from error
 
 
-def read(content: bytes, device_prefix: str = "cuda") -> list[DeviceHistory]:
+def read(content: bytes) -> list[DeviceHistory]:
     """The histories in a pickle. Raises the errors of `histories` and `plain_pickle.load`."""
     with plain_pickle.without_collection():
-        return histories(plain_pickle.load(content), device_prefix)
+        return histories(plain_pickle.load(content))
 
 
-def _histories(snapshot: Mapping[str, Any], prefix: str) -> list[DeviceHistory]:
+def _histories(snapshot: Mapping[str, Any]) -> list[DeviceHistory]:
     of_device: dict[int, list[Mapping[str, Any]]] = {}
     for segment in snapshot.get("segments", ()):
         of_device.setdefault(int(segment.get("device", 0)), []).append(segment)
@@ -59,8 +59,7 @@ def _histories(snapshot: Mapping[str, Any], prefix: str) -> list[DeviceHistory]:
     numbers = sorted({*of_device, *(number for number, trace in enumerate(traces) if trace)}) or [0]
     trace_of = dict(enumerate(traces))
     return [
-        _history(f"{prefix}:{number}", of_device.get(number, []), trace_of.get(number, []), snapshot)
-        for number in numbers
+        _history(f"cuda:{number}", of_device.get(number, []), trace_of.get(number, []), snapshot) for number in numbers
     ]
 
 
@@ -78,10 +77,6 @@ def _history(
     _add_live(history, segments, parsed.paths)
     history.facts["allocator_state"] = held.to_json() if segments else ""
     ours = snapshot.get("hiwater") or {}
-    if ours.get("no_segments"):
-        history.reserved_bytes, history.facts["allocator_state"] = None, ""
-    if ours.get("source"):
-        history.facts["source"] = str(ours["source"])
     if ours.get("most_events") and len(trace) >= ours["most_events"]:
         history.notes.append(f"the ring buffer of {ours['most_events']:,} events overflowed: the earliest are lost")
     if ours.get("ended_by_program"):

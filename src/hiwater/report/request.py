@@ -40,7 +40,6 @@ class Report:
     by: Grouping | None = None
     inverted: bool = False
     top: int = 10
-    files: tuple[str, ...] = ()  # for annotated source: only these files, by their paths or the ends of the paths
     libraries: bool = False  # for annotated source: also files outside the program
     is_one_of_several: bool = False  # then its title says which
     run: Run | None = None  # all processes that are reported together

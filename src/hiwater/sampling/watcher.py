@@ -1,7 +1,7 @@
 """Samples a process and its descendants at fixed times.
 
 A tick reads every watched process once. Ticks are due at fixed times from the start, so that delays do not accumulate; a missed tick is
-skipped and counted. Between ticks the watcher sleeps, and wakes up for the kernel's events of forks and exits.
+skipped and counted. Between ticks the watcher sleeps, and wakes up when the target ends.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from hiwater._os import procfs
 from hiwater._os.process_identity import start_ticks_of
 from hiwater._os.procfs import ProcessMemory
 from hiwater.errors import HiwaterError
-from hiwater.sampling import events
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
             """A process has ended; its figures are final."""
 
 
-_SELECT_LIMIT = 1024  # select(2) accepts only lower descriptors; events of a higher one wait for the next tick
+_SELECT_LIMIT = 1024  # select(2) accepts only lower descriptors; what a higher one says waits for the next tick
 _HIGH_WATER_INTERVAL_NS = 5_000_000  # VmHWM costs five plain readings, so it is read no more often than this
 
 
@@ -43,7 +42,7 @@ class Watched:
 
     __slots__ = (
         "command", "end_ns", "exit_status", "first_bytes", "high_water_at_start", "high_water_bytes", "high_water_read_ns", "last_bytes",
-        "memory", "name", "number", "parent_pid", "peak_bytes", "peak_is_exact", "pid", "provisional", "samples", "start_ns",
+        "memory", "name", "number", "parent_pid", "peak_bytes", "peak_is_exact", "pid", "samples", "start_ns",
     )  # fmt: skip
 
     def __init__(self, number: int, pid: int, parent_pid: int, start_ns: int, memory: ProcessMemory | None) -> None:
@@ -60,7 +59,6 @@ class Watched:
         self.high_water_read_ns = 0
         self.samples = 0
         self.peak_is_exact = False  # whether the kernel's high-water mark covers the whole time it was watched
-        self.provisional: tuple[int, int] | None = None
         self.name = ""
         self.command: list[str] = []
         self.read_names()
@@ -99,7 +97,6 @@ class Watcher:
         self._sink = sink
         self._interval_ns = interval_ns
         self.watches_children = children
-        self._events = events.listen() if children else None
         self._excluded = {os.getpid(), *exclude}
         self._alive: dict[int, Watched] = {}
         # Start of each process that ended and may still be listed; None where it could not be read any more.
@@ -115,9 +112,7 @@ class Watcher:
 
     @property
     def finds_children_by(self) -> str:
-        if not self.watches_children:
-            return "not wanted"
-        return "kernel events" if self._events is not None else "a search at every tick"
+        return "a search at every tick" if self.watches_children else "not wanted"
 
     def run(
         self, *, until_ns: int | None = None, on_tick: Callable[[int], bool] | None = None, stop_on: int = -1
@@ -130,7 +125,6 @@ class Watcher:
         is_last = False
         while True:
             now = time.monotonic_ns()
-            self._read_events()
             self._tick(now)
             is_last = is_last or self.root.end_ns is not None or (until_ns is not None and now >= until_ns)
             if (on_tick is not None and on_tick(now)) or is_last:
@@ -150,20 +144,15 @@ class Watcher:
             process.peak_is_exact = process.high_water_rose and process.peak_bytes == process.high_water_bytes
             if process.memory is not None:
                 process.memory.close()
-        if self._events is not None:
-            self._events.close()
         if self._pidfd >= 0:
             os.close(self._pidfd)
             self._pidfd = -1
 
     def _sleep_until(self, due: int, stop_on: int) -> bool:
-        """Sleep and handle events as they arrive; the target's end ends the sleep. Return True to stop."""
-        events_file = self._events.fileno() if self._events is not None else -1
-        waited_for = [file for file in (self._pidfd, events_file, stop_on) if 0 <= file < _SELECT_LIMIT]
+        """Sleep; the target's end ends the sleep. Return True to stop."""
+        waited_for = [file for file in (self._pidfd, stop_on) if 0 <= file < _SELECT_LIMIT]
         while (left := due - time.monotonic_ns()) > 0:
             readable, _, _ = select.select(waited_for, [], [], left / 1e9)
-            if events_file in readable:
-                self._read_events()
             if stop_on in readable:
                 return True
             if self._pidfd in readable:
@@ -172,7 +161,7 @@ class Watcher:
 
     def _tick(self, now: int) -> None:
         self.ticks += 1
-        if self.watches_children and self._events is None:
+        if self.watches_children:
             self._scan(now)
         for process in list(self._alive.values()):
             self._sample(process)
@@ -197,7 +186,6 @@ class Watcher:
         return process.memory.shares_memory_with(parent.memory)
 
     def _note(self, process: Watched, at_ns: int, resident: int) -> None:
-        process.provisional = None
         if process.samples == 0:
             process.first_bytes = resident
         process.samples += 1
@@ -211,12 +199,8 @@ class Watcher:
         if figures is None:
             return
         process.high_water_read_ns = at_ns
-        if (
-            self._events is None
-            and figures[0] < process.high_water_bytes
-            and procfs.name_of(process.pid) != process.name
-        ):
-            self._begins_program(process)  # without events: only a new program lowers the high-water mark
+        if figures[0] < process.high_water_bytes and procfs.name_of(process.pid) != process.name:
+            self._begins_program(process)  # only a new program lowers the high-water mark
         process.high_water_bytes = figures[0]
         if process.high_water_at_start is None:
             process.high_water_at_start = figures[0]
@@ -233,8 +217,6 @@ class Watcher:
         del self._alive[process.pid]
         memory = process.memory
         self._gone[process.pid] = memory.start_ticks if memory is not None else start_ticks_of(process.pid)
-        if process.provisional is not None:
-            self._note(process, *process.provisional)  # it lived for less than a tick: its first reading
         process.end_ns = at_ns
         if memory is not None:
             memory.close()
@@ -258,33 +240,6 @@ class Watcher:
         process = self._add(pid, parent_pid, at_ns, memory)
         if not was_there:
             process.high_water_at_start = 0
-        resident = memory.resident_bytes() if memory is not None else None
-        if resident is not None and not self._is_still_its_parent(process):
-            process.provisional = (time.monotonic_ns(), resident)
-
-    def _read_events(self) -> None:
-        if self._events is None:
-            return
-        for event in self._events.read():
-            if event.kind == events.FORK:
-                if event.parent in self._alive and event.pid not in self._excluded and event.pid not in self._alive:
-                    self._appear(event.pid, event.parent, event.at_ns)
-            elif event.pid in self._alive:
-                self._handle_event(self._alive[event.pid], event)
-        if self._events.lost:
-            self._events.lost = False
-            self._scan(time.monotonic_ns())
-
-    def _handle_event(self, process: Watched, event: events.Event) -> None:
-        if event.kind == events.EXEC:
-            self._begins_program(process)
-            resident = process.memory.resident_bytes() if process.memory is not None else None
-            if resident is not None:
-                process.provisional = (time.monotonic_ns(), resident)
-            self._sink.appeared(process)
-        else:
-            process.exit_status = os.waitstatus_to_exitcode(event.status)
-            self._end(process, event.at_ns)
 
     def _begins_program(self, process: Watched) -> None:
         process.read_names()

@@ -1,5 +1,5 @@
 """Tools for torch: reports of tensors by name and storage, line profiles, estimates of a step without a card, reports of refused memory,
-and lending the card's memory to other processes.
+and lending the card's memory for a while.
 
 The names below are the whole public interface. Each is imported at its first use, and torch with it.
 """
@@ -10,7 +10,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from hiwater.contrib.torch.courtesy import Courtesy
     from hiwater.contrib.torch.estimate.api import estimate
-    from hiwater.contrib.torch.lending import courtesy_listen
     from hiwater.contrib.torch.line_decorators import clear_global_line_profiler, profile, profile_every, set_target_gpu
     from hiwater.contrib.torch.lines import LineProfiler
     from hiwater.contrib.torch.oom_guard import guard
@@ -18,8 +17,8 @@ if TYPE_CHECKING:
     from hiwater.contrib.torch.watch import StorageWatch
 
 __all__ = [
-    "Courtesy", "LineProfiler", "MemReporter", "StorageWatch", "clear_global_line_profiler", "courtesy_listen", "estimate",
-    "guard", "profile", "profile_every", "set_target_gpu",
+    "Courtesy", "LineProfiler", "MemReporter", "StorageWatch", "clear_global_line_profiler", "estimate", "guard",
+    "profile", "profile_every", "set_target_gpu",
 ]  # fmt: skip
 
 _HOMES = {
@@ -31,7 +30,6 @@ _HOMES = {
         ("clear_global_line_profiler", "profile", "profile_every", "set_target_gpu"),
         "hiwater.contrib.torch.line_decorators",
     ),
-    "courtesy_listen": "hiwater.contrib.torch.lending",
     "estimate": "hiwater.contrib.torch.estimate",
     "guard": "hiwater.contrib.torch.oom_guard",
 }

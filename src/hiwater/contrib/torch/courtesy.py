@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any, Self
 
-    from hiwater.contrib.torch.driver_checkpoint import DriverCheckpoint
     from hiwater.contrib.torch.swap import Moved
 
 
@@ -40,8 +39,7 @@ class Freed:
     """The memory that one device gave back. `moved_bytes` were copied to RAM. The counters are torch's; None for devices without them, such
     as the CPU.
 
-    They do not include the context and the allocations of other libraries (NCCL, cuDNN). These stay, unless `whole_process` says that
-    the driver took everything.
+    They do not include the context and the allocations of other libraries (NCCL, cuDNN). These stay.
     """
 
     device: str
@@ -51,7 +49,6 @@ class Freed:
     allocated_after_bytes: int | None = None
     reserved_before_bytes: int | None = None
     reserved_after_bytes: int | None = None
-    whole_process: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,17 +76,14 @@ class Courtesy:
     of this thread on one of them raises MemoryYielded; outside one, torch may crash. Other threads must not use torch. Code that knows
     addresses (CUDA graphs, other libraries through DLPack) must not run. Storages in private pools stay.
 
-    `device` is a name, a number, a torch.device or several of them; None means all devices but the CPU. With `driver=True` the driver
-    checkpoints the process instead. This gives back everything, also the context, and blocks all of CUDA until `restore()`.
+    `device` is a name, a number, a torch.device or several of them; None means all devices but the CPU.
     """
 
-    def __init__(self, device: Any = None, *, driver: bool = False) -> None:
+    def __init__(self, device: Any = None) -> None:
         """Raises BadRequest if `device` names none."""
         several = device if isinstance(device, (list, tuple, set)) else [device]
         self._devices = None if device is None else {device_name(one) for one in several}
         self._moved: list[Moved] = []
-        self._checkpoint: DriverCheckpoint | None = None
-        self._driver = driver
         self._refusal: _Refusal | None = None
 
     @property
@@ -100,10 +94,8 @@ class Courtesy:
     def yield_memory(self) -> Yielded:
         """Move the memory of all tensors to RAM, and report what that freed. A second call moves the tensors made since.
 
-        Raises CourtesyFailed if there is no room in RAM (then nothing is moved), CourtesyUnavailable if the driver cannot.
+        Raises CourtesyFailed if there is no room in RAM; then nothing is moved.
         """
-        if self._driver:
-            return self._yield_to_driver()
         with swap.alone():
             ours = {moved.copy.untyped_storage()._cdata for moved in self._moved}
             every = collect({}).holdings
@@ -123,10 +115,6 @@ class Courtesy:
 
         Raises CourtesyFailed if the device has no room. Some tensors may be back then; a later call tries the rest again.
         """
-        if self._checkpoint is not None:
-            self._checkpoint.restore()
-            self._checkpoint = None
-            return 0
         restored, devices = 0, {moved.device for moved in self._moved}
         with swap.alone():
             while self._moved:
@@ -148,9 +136,8 @@ class Courtesy:
     def __enter__(self) -> Self:
         self.yield_memory()
         try:
-            if not self._driver:
-                self._refusal = _Refusal({moved.key for moved in self._moved})
-                self._refusal.__enter__()
+            self._refusal = _Refusal({moved.key for moved in self._moved})
+            self._refusal.__enter__()
         except BaseException:  # __exit__() will not run
             self.restore()
             raise
@@ -204,20 +191,6 @@ class Courtesy:
                 reason = swap.BORROWED
             yield Kept(one.views[0].name, one.device, storage.nbytes(), reason)
 
-    def _yield_to_driver(self) -> Yielded:
-        from hiwater.contrib.torch.driver_checkpoint import DriverCheckpoint
-
-        if self._checkpoint is not None:  # the driver has everything: any call of CUDA would wait for ever
-            return Yielded((), ())
-        devices = [f"cuda:{index}" for index in range(torch.cuda.device_count())] if torch.cuda.is_initialized() else []
-        before = {device: swap.in_use(device) for device in devices}
-        checkpoint = DriverCheckpoint.of_this_process()
-        for device in devices:
-            swap.release_caches(device)  # what is free need not be copied to RAM
-        checkpoint.take()  # from here to restore(), any call of CUDA would wait for ever
-        self._checkpoint = checkpoint
-        return Yielded(tuple(_all_of(device, before[device]) for device in devices), ())
-
 
 class _Refusal(TorchDispatchMode):  # type: ignore[misc] # torch is not followed by the type checker
     """Stops an operation on a tensor without memory before it reads address 0."""
@@ -255,16 +228,8 @@ def _freed(device: str, moved: Iterable[Moved], before: tuple[int, int] | None) 
     return Freed(device, sum(sizes), len(sizes), before[0], after[0], before[1], after[1])
 
 
-def _all_of(device: str, before: tuple[int, int] | None) -> Freed:
-    allocated, reserved = before or (None, None)
-    return Freed(device, 0, 0, allocated, 0, reserved, 0, whole_process=True)
-
-
 def _words(yielded: Yielded) -> Iterator[str]:
     for one in yielded.devices:
-        if one.whole_process:
-            yield f"{one.device}: everything is with the driver, {format_size(one.reserved_before_bytes or 0)} of torch's and the context"
-            continue
         yield f"{one.device}: {format_size(one.moved_bytes)} in {one.storages:,} storages moved to RAM"
         if one.reserved_before_bytes is not None and one.reserved_after_bytes is not None:
             yield (

@@ -6,8 +6,8 @@ import io
 import os
 
 from hiwater.contrib.web.requests import Requests, known
-from hiwater.report.export import exposition
-from hiwater.report.export.exposition import CONTENT_TYPE, Family, Sample
+from hiwater.contrib.web import exposition
+from hiwater.contrib.web.exposition import CONTENT_TYPE, Family, Sample
 
 __all__ = ["CONTENT_TYPE", "openmetrics"]
 

@@ -237,14 +237,12 @@ def _others(source: Backend, device: Device) -> dict[str, int]:
     """The bytes of other libraries on the same card, where the card is known to be the same."""
     found: dict[str, int] = {}
     for other in allocators():
-        # The libraries that use RMM count its memory.
-        if other.name in {source.name, "rmm"} or not other.status().works:
+        if other.name == source.name or not other.status().works:
             continue
         for each in other.devices():
             if identity.is_same(each, device):
                 figures = _library_bytes(other, each)
-                # TensorFlow may have several devices on one card.
-                found[other.name] = found.get(other.name, 0) + figures.get("reserved", figures.get("allocated", 0))
+                found[other.name] = figures.get("reserved", figures.get("allocated", 0))
     return found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, TextIO
+from typing import Any, BinaryIO, TextIO
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from hiwater.capture.format import KINDS
 from hiwater.capture.layout import is_counted
 from hiwater.capture.paths import Ints
 from hiwater.errors import ExtraMissing
-from hiwater.report.export.columns import EXPORTER, NO_FRAME, bytes_below, measures
+from hiwater.report.export.measures import EXPORTER, NO_FRAME, measures
 from hiwater.report.formatting import printable
 from hiwater.report.request import Report
 from hiwater.report.whole_stacks import WholeStacks, whole_stacks
@@ -38,7 +38,9 @@ def write(report: Report, stream: TextIO) -> None:
         raise ExtraMissing.of("protobuf", "pprof", error) from error
     made: Any = profile_pb2  # its classes are generated at the import
     profile = _Builder(made.Profile(), report).build()
-    bytes_below(stream).write(gzip.compress(profile.SerializeToString(), mtime=0))
+    stream.flush()
+    below: BinaryIO = stream.buffer  # a StringIO has none, and nobody writes binary into one
+    below.write(gzip.compress(profile.SerializeToString(), mtime=0))
 
 
 class _Builder:

@@ -9,7 +9,7 @@ from typing import TextIO
 from hiwater.capture import Frame
 from hiwater.capture.paths import Ints
 from hiwater.capture.snapshot import Holdings
-from hiwater.report.export.columns import EXPORTER, NO_FRAME, measures
+from hiwater.report.export.measures import EXPORTER, NO_FRAME, measures
 from hiwater.report.formatting import printable
 from hiwater.report.path_texts import PathTexts, joined, write_bytes
 from hiwater.report.request import Report

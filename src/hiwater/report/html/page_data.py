@@ -281,7 +281,7 @@ def _timeline(capture: Capture, columns: PackedColumns) -> dict[str, Any]:
     place = _highest_samples(line.resident_bytes, line.allocated_bytes, *of_device)
     series = []
     if capture.device is None:
-        series.append(_curve(line.resident_words, "resident", columns, None, line.resident_bytes[place]))
+        series.append(_curve("resident", "resident", columns, None, line.resident_bytes[place]))
     if not capture.is_timeline:
         series += [
             _curve(kind, "kind", columns, None, line.kind_bytes[kind][place])

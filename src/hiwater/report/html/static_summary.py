@@ -113,7 +113,7 @@ def _drawing(report: Report) -> Iterator[str]:
     line, duration = report.capture.timeline, max(1, report.capture.process.duration_ns)
     if not len(line):
         return
-    other, name = line.resident_bytes, line.resident_words
+    other, name = line.resident_bytes, "resident"
     if report.capture.device is not None:
         other, name = line.kind_bytes["reserved"], "reserved"
     most = max(1, int(other.max()), int(line.allocated_bytes.max()))

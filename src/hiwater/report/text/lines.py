@@ -2,92 +2,58 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from collections.abc import Iterator
 from typing import TextIO
 
 from rich.text import Text
 
 from hiwater.analysis.lines import FileUse, LineUse, annotate
 from hiwater.analysis.source import Sources
-from hiwater.errors import BadRequest
 from hiwater.report.formatting import printable, size
 from hiwater.report.request import Report
 from hiwater.report.text import terminal
 
-SCHEMA = "hiwater.lines-of-capture/1"
 _FIGURES_WIDTH, _SOURCE_WIDTH = 65, 90  # columns before the source text; how much of it a file or pipe gets
-_SMALLEST_SHARE = 1000  # lines below a thousandth in every column are summed up, where no file was asked for by name
+_SMALLEST_SHARE = 1000  # lines below a thousandth in every column are summed up
 
 
-def chosen_files(report: Report) -> list[FileUse]:
-    """The files to show, those with most bytes first. Raises BadRequest for a named file that allocated no memory."""
+def _chosen_files(report: Report) -> list[FileUse]:
+    """The files to show, those with most bytes first."""
     every = annotate(report.snapshot, report.capture.end, report.kind)
-    if report.files:
-        found = {name: [file for file in every if _is_meant(name, file.file)] for name in report.files}
-        for name, files in found.items():
-            if not files:
-                raise BadRequest(f"no line of {name!r} asked for memory in this recording", "see the files without it")
-        meant = {file.file for files in found.values() for file in files}
-        return [file for file in every if file.file in meant]
     if report.libraries:
         return every
     asked = sum(file.total_bytes for file in every)
     return [file for file in every if file.is_own and (file.bytes or file.total_bytes * _SMALLEST_SHARE >= asked)]
 
 
-def _is_meant(name: str, file: str) -> bool:
-    """Whether `name` is the file's path, or its last folders and file name."""
-    name = name.removeprefix("./")
-    return file == name or file.endswith("/" + name)
-
-
 def write(report: Report, stream: TextIO) -> None:
     """Write the annotated files as text, those with most bytes first."""
     page = terminal.Page(stream, report.capture.facts.get("cwd", ""))
     sources = Sources.of(report.capture.tables)
-    files = chosen_files(report)
+    files = _chosen_files(report)
     source_width = page.room(_FIGURES_WIDTH) if page.is_terminal else _SOURCE_WIDTH
     title = Text.assemble((printable(report.title, 80), "bold"), (f"  at {report.snapshot_words}", "dim"))
     page.show(title)
     note = "  each line with everything it called; asked: requested over the whole recording; temporary: freed before the thread's next allocation"
     page.show(Text(note, "dim"))
     for file in files:
-        for line in _file(file, sources, source_width, is_whole=bool(report.files)):
+        for line in _file(file, sources, source_width):
             page.show(line)
     if not files:
-        page.show(Text("  no file of the program's own asked for memory; --all shows the libraries'"))
+        page.show(Text("  no file of the program's own asked for memory; --source all shows the libraries'"))
     if sources.changed:
         names = ", ".join(printable(name, 60) for name in sorted(sources.changed)[:3])
         page.show(Text(f"! changed since the recording, the source may not be what ran: {names}", "yellow"))
 
 
-def write_json(reports: Sequence[Report], stream: TextIO) -> None:
-    """Write every line of the chosen files as JSON; a list for several captures."""
-    said = [
-        {
-            "schema": SCHEMA,
-            "pid": report.capture.process.pid,
-            "at": report.snapshot.name,
-            "at_ns": report.snapshot.at_ns,
-            "kind": report.kind,
-            "files": [asdict(file) for file in chosen_files(report)],
-        }
-        for report in reports
-    ]
-    json.dump(said[0] if len(said) == 1 else said, stream, indent=1)
-    stream.write("\n")
-
-
-def _file(file: FileUse, sources: Sources, source_width: int, *, is_whole: bool) -> Iterator[Text]:
+def _file(file: FileUse, sources: Sources, source_width: int) -> Iterator[Text]:
     yield Text.assemble(
         "\n", (printable(file.file, 110), "bold"), f"  held {size(file.bytes)}, asked for {size(file.total_bytes)}"
     )
     heading = f"{'held':>11} {'blocks':>9} {'at the end':>11} {'asked':>11} {'temporary':>10}  {'line':>5}"
     yield Text(heading, "dim")
-    smaller = [] if is_whole else [line for line in file.lines if _is_small(line, file)]
-    shown = file.lines if is_whole else [line for line in file.lines if not _is_small(line, file)]
+    smaller = [line for line in file.lines if _is_small(line, file)]
+    shown = [line for line in file.lines if not _is_small(line, file)]
     before = 0
     for line in shown:
         if before and line.line > before + 1:

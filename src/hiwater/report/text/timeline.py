@@ -151,9 +151,7 @@ def _sizes(scope: ScopeSpan) -> str:
 
 
 def _notes(capture: Capture) -> Iterator[Text]:
-    # What the sampler writes; older captures have the second form.
-    searches = ("a search at every tick", "a look at every tick")  # retired word: read from old captures
-    if capture.facts.get("children_found_by", "") in searches:
+    if capture.facts.get("children_found_by", "") == "a search at every tick":
         yield Text("\n  ! children that lived between two samples were not seen", "yellow")
     missed = capture.facts.get("missed_ticks", "0")
     if missed.isdecimal() and int(missed):
