@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <iterator>
 #include <string>
 #include <string_view>
 
@@ -30,65 +29,28 @@ using Texts = char* const*;
 
 Recorder& recorder() { return Recorder::instance(); }
 
-// --- which programs are told that they are recorded ------------------------------------------------------------------------------
-
-enum class Program {
-    other,
-    launcher,  // may start an interpreter in turn
-    python,
-};
-
-// Shells, and commands that execute the rest of their arguments. Only these and scripts have the entry in their environment.
-constexpr std::string_view kLaunchers[] = {
-    "ash",     "bash",    "busybox", "chrt",    "chroot", "conda",    "dash",     "dumb-init", "env",      "find",
-    "fish",    "flock",   "gdb",     "gmake",   "ionice", "ksh",      "ltrace",   "make",      "mpiexec",  "mpirun",
-    "nice",    "ninja",   "nohup",   "numactl", "orted",  "orterun",  "parallel", "perf",      "prted",    "prterun",
-    "prun",    "setpriv", "setsid",  "sh",      "srun",   "stdbuf",   "strace",   "su",        "taskset",  "time",
-    "timeout", "tini",    "unshare", "uv",      "uvx",    "valgrind", "watch",    "xargs",     "xvfb-run", "zsh",
-};
+// --- which programs are interpreters -----------------------------------------------------------------------------------------------
 
 std::string_view base_name(std::string_view path) noexcept { return path.substr(path.rfind('/') + 1); }
 
-Program program_named(std::string_view name) noexcept {
-    if (name.starts_with("python") || name.starts_with("pypy")) return Program::python;
-    return std::find(std::begin(kLaunchers), std::end(kLaunchers), name) != std::end(kLaunchers) ? Program::launcher
-                                                                                                 : Program::other;
-}
-
-// Of a file's first line, "#!/usr/bin/env -S python3 -I": scripts of other interpreters may start Python as well.
-Program program_of_script(int file) noexcept {
+// Of a file's first line, "#!/usr/bin/env -S python3 -I".
+bool is_script_of_python(Text path) noexcept {
+    const int file = raw::open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (file < 0) return false;
     char head[256];
     const ssize_t n = raw::pread(file, head, sizeof head, 0);
-    std::string_view line(head, n > 0 ? static_cast<std::size_t>(n) : 0);
-    if (!line.starts_with("#!")) return Program::other;
-    line = line.substr(2, line.find('\n') - 2);
-    return line.find("python") != line.npos ? Program::python : Program::launcher;
-}
-
-// Functions that may run in the child of a vfork, in its parent's memory: no memory is taken, no lock, and the stack is used sparingly.
-Program program_at(Text path) noexcept {
-    const ErrnoKept kept;
-    if (const Program known = program_named(base_name(path)); known != Program::other)
-        return ::access(path, X_OK) == 0 ? known : Program::other;
-    const int file = raw::open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    if (file < 0) return Program::other;
-    const Program found = program_of_script(file);
     raw::close(file);
-    return found;
+    const std::string_view line(head, n > 0 ? static_cast<std::size_t>(n) : 0);
+    return line.starts_with("#!") && line.substr(0, line.find('\n')).find("python") != line.npos;
 }
 
-// Of a name that is searched for in PATH, as the function that is about to be called does it.
-Program program_in_path(Text name) noexcept {
-    if (::strchr(name, '/') != nullptr) return program_at(name);
-    const char* folders = ::getenv("PATH");
-    for (std::string_view rest = folders == nullptr ? "/bin:/usr/bin" : folders;;) {
-        const std::string_view folder = rest.substr(0, rest.find(':'));
-        char path[PATH_MAX];
-        const int n = ::snprintf(path, sizeof path, "%.*s/%s", static_cast<int>(folder.size()), folder.data(), name);
-        if (n < static_cast<int>(sizeof path) && ::access(path, X_OK) == 0) return program_at(path);
-        if (folder.size() == rest.size()) return Program::other;
-        rest.remove_prefix(folder.size() + 1);
-    }
+// Such a process is expected to record itself. May run in the child of a vfork, in its parent's memory: no memory is taken, no lock, and the stack is
+// used sparingly. Python's own functions look for a name in PATH themselves: scripts that others find there are not recognised.
+bool is_interpreter(Text path) noexcept {
+    const ErrnoKept kept;
+    const std::string_view name = base_name(path);
+    if (name.starts_with("python") || name.starts_with("pypy")) return ::strchr(path, '/') == nullptr || ::access(path, X_OK) == 0;
+    return ::strchr(path, '/') != nullptr && is_script_of_python(path);
 }
 
 // --- their environment -----------------------------------------------------------------------------------------------------------
@@ -116,26 +78,6 @@ template <typename Call>
     return call(static_cast<Texts>(copy));
 }
 
-template <typename Call>
-int with_environment(Program program, Texts environment, const Call& call) noexcept {
-    const std::size_t count = entries_in(environment);
-    if (program == Program::other || count > kMostEntries) return call(environment);
-    return with_entry(environment, count, call);
-}
-
-// --- exec ------------------------------------------------------------------------------------------------------------------------
-
-// An exec that succeeds never comes back: the capture must be closed before it. In the child of a vfork, which shares our memory,
-// nothing is touched (note_exit compares the process id).
-template <typename Call>
-int around_exec(const Call& call) noexcept {
-    const bool marked = recording() && recorder().note_exit({capture::EndedBy::exec});
-    const int result = call();
-    const ErrnoKept kept;
-    if (marked) recorder().withdraw_exit();
-    return result;
-}
-
 // `env` alone shows its environment; with arguments it starts a program in it.
 bool only_shows_environment(Text path, Texts arguments) noexcept {
     return base_name(path) == "env" && (arguments == nullptr || arguments[0] == nullptr || arguments[1] == nullptr);
@@ -151,6 +93,30 @@ bool is_no_part_of_program(Texts arguments) noexcept {
     return false;
 }
 
+// Whatever is executed has the entry: it may start an interpreter in turn.
+bool is_told(Text path, Texts arguments) noexcept {
+    return children.are_recorded() && !only_shows_environment(path, arguments) && !is_no_part_of_program(arguments);
+}
+
+template <typename Call>
+int with_environment(bool is_told, Texts environment, const Call& call) noexcept {
+    const std::size_t count = entries_in(environment);
+    return is_told && count <= kMostEntries ? with_entry(environment, count, call) : call(environment);
+}
+
+// --- exec ------------------------------------------------------------------------------------------------------------------------
+
+// An exec that succeeds never comes back: the capture must be closed before it. In the child of a vfork, which shares our memory,
+// nothing is touched (note_exit compares the process id).
+template <typename Call>
+int around_exec(const Call& call) noexcept {
+    const bool marked = recording() && recorder().note_exit({capture::EndedBy::exec});
+    const int result = call();
+    const ErrnoKept kept;
+    if (marked) recorder().withdraw_exit();
+    return result;
+}
+
 // What the program leaves, as at the end of any recording. Not for a file that is not there: a search in PATH tries many.
 void take_last_snapshot(Text path) noexcept {
     const ErrnoKept kept;
@@ -159,23 +125,21 @@ void take_last_snapshot(Text path) noexcept {
 }
 
 template <typename Call>
-int exec(Program program, Text path, Texts arguments, Texts environment, const Call& call) noexcept {
-    if (only_shows_environment(path, arguments) || is_no_part_of_program(arguments)) program = Program::other;
-    if (program == Program::python) children.note_started(::getpid(), ::getppid(), path, arguments);
+int exec(Text path, Texts arguments, Texts environment, const Call& call) noexcept {
+    const bool told = is_told(path, arguments);
+    if (told && is_interpreter(path)) children.note_started(::getpid(), ::getppid(), path, arguments);
     take_last_snapshot(path);
-    return around_exec([&] { return with_environment(program, environment, call); });
+    return around_exec([&] { return with_environment(told, environment, call); });
 }
 
 int hook_execve(Text path, Texts arguments, Texts environment) {
-    const Program program = children.are_recorded() ? program_at(path) : Program::other;
-    return exec(program, path, arguments, environment, [&](Texts entries) { return real<hook_execve>(path, arguments, entries); });
+    return exec(path, arguments, environment, [&](Texts entries) { return real<hook_execve>(path, arguments, entries); });
 }
 
 int hook_execv(Text path, Texts arguments) { return hook_execve(path, arguments, environ); }
 
 int hook_execvpe(Text name, Texts arguments, Texts environment) {
-    const Program program = children.are_recorded() ? program_in_path(name) : Program::other;
-    return exec(program, name, arguments, environment, [&](Texts entries) { return real<hook_execvpe>(name, arguments, entries); });
+    return exec(name, arguments, environment, [&](Texts entries) { return real<hook_execvpe>(name, arguments, entries); });
 }
 
 int hook_execvp(Text name, Texts arguments) { return hook_execvpe(name, arguments, environ); }
@@ -183,20 +147,17 @@ int hook_execvp(Text name, Texts arguments) { return hook_execvpe(name, argument
 int hook_fexecve(int file, Texts arguments, Texts environment) {
     char path[32];
     ::snprintf(path, sizeof path, "/proc/self/fd/%d", file);
-    const Program program = children.are_recorded() ? program_at(path) : Program::other;
-    return exec(program, path, arguments, environment, [&](Texts entries) { return real<hook_fexecve>(file, arguments, entries); });
+    return exec(path, arguments, environment, [&](Texts entries) { return real<hook_fexecve>(file, arguments, entries); });
 }
 
 template <bool kSearches>
 int hook_spawn(pid_t* child, Text path, const posix_spawn_file_actions_t* actions, const posix_spawnattr_t* attributes,
                Texts arguments, Texts environment) {
-    const auto call = [&](Texts entries) {
+    const bool told = is_told(path, arguments);
+    const int error = with_environment(told, environment, [&](Texts entries) {
         return real<hook_spawn<kSearches>>(child, path, actions, attributes, arguments, entries);
-    };
-    if (!children.are_recorded()) return call(environment);
-    const Program program = kSearches ? program_in_path(path) : program_at(path);
-    const int error = with_environment(program, environment, call);
-    if (error == 0 && program == Program::python && child != nullptr) children.note_started(*child, ::getpid(), path, arguments);
+    });
+    if (error == 0 && told && child != nullptr && is_interpreter(path)) children.note_started(*child, ::getpid(), path, arguments);
     return error;
 }
 

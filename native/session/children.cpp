@@ -77,16 +77,20 @@ void Children::begin(const StartOptions& options, const char* path) {
     if (options.run_variable.empty()) return;
     parent_ = ::getppid();
     const std::string folder = is_child_ ? options.run_folder : path + std::string(".d");
-    const std::string variable = options.run_variable + folder;
-    if (!folder_.set(folder.c_str()) || !variable_.set(variable.c_str())) return;
+    if (!folder_.set(folder.c_str()) || !set_variable(options.run_variable + folder)) return;
     options_ = new StartOptions(options);
     options_->run_folder = folder;
     refused_ = static_cast<Refused*>(map_shared_page());
     refused_pid_ = refused_ == nullptr ? 0 : ::getpid();
 }
 
+bool Children::set_variable(const std::string& value) {
+    return variable_.set(("HIWATER_RUN=by=" + std::to_string(::getpid()) + ";" + value).c_str());
+}
+
 const StartOptions* Children::begin_in_fork() {
     if (options_ == nullptr || (::mkdir(folder_.text, 0700) != 0 && errno != EEXIST)) return nullptr;
+    set_variable(options_->run_variable + folder_.text);
     is_child_ = was_forked_ = true;
     parent_ = ::getppid();
     const auto milliseconds = process::monotonic_ns() / 1'000'000;

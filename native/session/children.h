@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include "accounting/accounts.h"
 #include "capture/placement.h"
@@ -57,6 +58,7 @@ private:
     static constexpr std::size_t kRowBytes = 512;
     static constexpr std::int64_t kMostCaptures = 16, kSmallBytes = 1 << 20;
 
+    bool set_variable(const std::string& value);  // for children of this process
     bool name_index(capture::PathBuffer* path) const noexcept;
     int open_index() const noexcept;
     static void append(int index, char* row, int length) noexcept;

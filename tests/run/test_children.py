@@ -139,6 +139,10 @@ def test_captures_of_forked_and_started_children_are_named_alike(tmp_path: Path)
         assert begin <= (int(milliseconds) + 1) * 1_000_000 and int(milliseconds) * 1_000_000 <= time.monotonic_ns()
 
 
+LAUNCHER = """
+#include <unistd.h>
+int main(int count, char** words) { return count < 2 || execv(words[1], words + 1); }
+"""
 EXECUTED = """
     import os, subprocess, sys
     command = [sys.executable, *{options!r}, "child.py", "123", {ending!r}]
@@ -152,6 +156,7 @@ STARTS = {
     "exec": "os.execve(command[0], command, {environment} or os.environ)",
     "shell": "subprocess.run(' '.join(command), shell=True, env={environment})",
     "through env": "subprocess.run(['/usr/bin/env', *command], env={environment})",
+    "through a program of its own": "subprocess.run([os.path.abspath('launch'), *command], env={environment})",
     "system": "os.system(' '.join(command))",
     "popen": "os.popen(' '.join(command)).read()",
     "fork and exec": "os.fork() or os.execv(command[0], command); os.wait()",
@@ -162,6 +167,8 @@ def executed(
     folder: Path, start: str, ending: str = "clean", environment: str = "None", options: tuple[str, ...] = ()
 ) -> Path:
     (folder / "program.py").touch()
+    if "launch" in STARTS[start]:
+        subprocess.run(["cc", "-x", "c", "-", "-o", folder / "launch"], input=LAUNCHER, text=True, check=True)
     text = EXECUTED.format(options=options, ending=ending, start=STARTS[start].replace("{environment}", environment))
     return record(folder, text)
 
@@ -218,12 +225,29 @@ def test_programs_see_an_environment_as_without_hiwater(tmp_path: Path) -> None:
         subprocess.run([sys.executable, "-c", seen], env={"A": "b"})
         print([word for word in os.environ if word == 'HIWATER_RUN'], flush=True)
         subprocess.run(["env"], env={"A": "b"})
-        subprocess.run(["/bin/cat", "/proc/self/environ"], env={"A": "b"})
     """
     (tmp_path / "program.py").write_text(textwrap.dedent(text))
     words = hiwater_command("run", "-o", tmp_path / "run.hiw", tmp_path / "program.py")
     done = subprocess.run(words, capture_output=True, text=True, check=True, env=child_environment(None))
-    assert done.stdout.replace("\0", "\n").split("\n") == ["[] b", "[]", "A=b", "A=b", ""]
+    assert done.stdout.splitlines() == ["[] b", "[]", "A=b"]
+
+
+@pytest.mark.parametrize("ends", [False, True], ids=["goes on", "has ended"])
+def test_what_starts_after_the_end_of_the_run_is_not_recorded(tmp_path: Path, ends: bool) -> None:
+    """The shell keeps its environment, and the program that started it is over."""
+    text = f"""
+        import subprocess, sys
+        wait = "while test ! -e go; do sleep 0.02; done; "
+        words = ["sh", "-c", wait + sys.executable + " child.py 7; touch done"]
+        shell = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        if not {ends}:
+            open("go", "w").close()
+            shell.wait()
+    """
+    run = record(tmp_path, text)
+    (tmp_path / "go").touch()
+    wait_until((tmp_path / "done").exists)
+    assert list(map(taken, captures_of_children(run))) == ([] if ends else [7])
 
 
 def test_a_child_in_a_folder_that_its_locale_cannot_name_is_recorded(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 
 STATE, PARENT, FLAGS, _STARTED = 0, 1, 6, 19
+_ENDED = (b"Z", b"X")
 CHILDREN_FAULTS = (8, 10)  # minor and major page faults of children that were waited for
 """Where these are among `stat_fields`."""
 
@@ -20,7 +21,7 @@ def is_alive(pid: int, start_ticks: int, boot_id: str, *, proc: str | os.PathLik
     except OSError:
         return False
     fields = stat_fields(pid, proc=proc)
-    return bool(fields) and fields[STATE] not in (b"Z", b"X") and int(fields[_STARTED]) == start_ticks
+    return bool(fields) and fields[STATE] not in _ENDED and int(fields[_STARTED]) == start_ticks
 
 
 def current_boot_id(*, proc: str | os.PathLike[str] = "/proc") -> str:
@@ -33,6 +34,26 @@ def start_ticks_of(pid: int) -> int | None:
     """When the process started, in the kernel's ticks since boot; None when there is no such process."""
     fields = stat_fields(pid)
     return int(fields[_STARTED]) if fields else None
+
+
+def this_process() -> str:
+    """What names this process, also after it has executed another program: its number and its start."""
+    return f"{os.getpid()}.{start_ticks_of(os.getpid())}"
+
+
+def number_space() -> int:
+    """What tells apart the namespaces in which processes have their numbers; 0 where the kernel does not say."""
+    try:
+        return os.stat("/proc/self/ns/pid").st_ino
+    except OSError:
+        return 0
+
+
+def runs(process: str) -> bool:
+    """Whether a process still runs: "NUMBER", or what `this_process()` returned there. Only for processes of this number space."""
+    number, _, start = process.partition(".")
+    fields = stat_fields(int(number))
+    return bool(fields) and fields[STATE] not in _ENDED and (not start or fields[_STARTED] == start.encode())
 
 
 def owner_of(pid: int) -> tuple[int, int] | None:

@@ -7,7 +7,7 @@ import os
 import sys
 
 import hiwater
-from hiwater._os import native, settings, unrecorded
+from hiwater._os import native, process_identity, settings, unrecorded
 from hiwater._os.durations import parse_duration
 from hiwater._os.sizes import parse_size
 from hiwater.capture import destination
@@ -142,7 +142,7 @@ class ProgramRecording:
         self._recorder.exclude_script(_outermost_file())
         self._recorder.begin_process()
         if not self._arguments.quiet:
-            self._recorder.show_last_lines(last_lines.this_process())
+            self._recorder.show_last_lines(process_identity.this_process())
         self._limit = parse_size(arguments.limit) if arguments.limit is not None else 0
         if self._limit:
             self._recorder.note("limit_bytes", str(self._limit))

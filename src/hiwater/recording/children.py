@@ -1,7 +1,7 @@
 """Records the Python processes that a recorded program starts.
 
-A forked child goes on recording by itself (native/session/children.h). Any other child has an entry in its environment, `HIWATER_RUN`, which
-`start()` reads when its interpreter starts. The processes of a run put their captures into one folder beside the first capture.
+A forked child goes on recording by itself (native/session/children.h). Every program that is executed has an entry in its environment, `HIWATER_RUN`,
+which `start()` reads when an interpreter starts. The processes of a run put their captures into one folder beside the first capture.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 import sys
 from contextlib import suppress
 
-from hiwater._os import native, trust
+from hiwater._os import native, process_identity, trust
 from hiwater._os.own_command import is_own_command
 from hiwater.capture import destination
 from hiwater.recording import last_lines
@@ -37,6 +37,8 @@ def _record_here(entry: str) -> None:
     try:
         options, _, folder = entry.partition(";folder=")  # which may have any character
         fields = dict(field.split("=", 1) for field in options.split(";")) | {"folder": folder}
+        if not _goes_on(fields):
+            return
         recorder = Recorder(
             f"{_escaped(fields['folder'])}/%p-{_milliseconds()}.hiw",
             sample=fields["sample"],
@@ -47,7 +49,9 @@ def _record_here(entry: str) -> None:
             snapshot_every=int(fields["every"]) / 1e9,
             notify=lambda _: None,
         )
-        recorder.continue_run(fields["run"], fields["folder"], OwnCode.of_parent(bytes.fromhex(fields["own"]).decode()))
+        recorder.continue_run(
+            fields["run"], fields["first"], fields["folder"], OwnCode.of_parent(bytes.fromhex(fields["own"]).decode())
+        )
         recorder.begin_process()
         limit = int(fields["limit"])
         if limit and (limit := _inherited(limit)):
@@ -60,7 +64,7 @@ def _record_here(entry: str) -> None:
                 native.load().limit_address_space(limit)  # before the recorder's sampler reads it
         recorder.show_last_lines(fields["lines"])
         recorder.start(sys.orig_argv)
-        if fields["lines"] == last_lines.this_process():
+        if fields["lines"] == process_identity.this_process():
             _first_capture.append(fields["folder"].removesuffix(destination.CHILDREN_SUFFIX))
             last_lines.begin(_first_capture[0])
     except Exception:  # noqa: BLE001 - an error here would be shown as one of the interpreter's start
@@ -70,6 +74,14 @@ def _record_here(entry: str) -> None:
     _running.append(recorder)
     atexit.register(_finish)
     native.load().on_exit(_finish)
+
+
+def _goes_on(fields: dict[str, str]) -> bool:
+    """Whether the run does: a program that it started keeps the entry, and may start an interpreter long after its end. It does not if both its first
+    process and the one that added the entry have ended."""
+    if int(fields["space"]) != process_identity.number_space():
+        return True  # their numbers mean nothing here
+    return any(map(process_identity.runs, (fields["by"], fields["first"])))
 
 
 def _inherited(limit: int) -> int:

@@ -11,7 +11,6 @@ import sys
 
 import hiwater
 from hiwater._os import native, unrecorded
-from hiwater._os.process_identity import start_ticks_of
 from hiwater.capture import destination
 
 _MOST_CAPTURES = 200
@@ -21,11 +20,6 @@ sys.path += [path for path in sys.argv[2].split(":") if path not in sys.path]
 from hiwater.cli import last_lines
 last_lines.main(sys.argv[1], int(sys.argv[3]))
 """
-
-
-def this_process() -> str:
-    """What names this process, also after it has executed another program."""
-    return f"{os.getpid()}.{start_ticks_of(os.getpid())}"
 
 
 def begin(capture: str) -> None:

@@ -7,7 +7,7 @@ import sys
 
 import hiwater
 from hiwater import _registry
-from hiwater._os import code_overhead, native, unrecorded
+from hiwater._os import code_overhead, native, process_identity, unrecorded
 from hiwater._os.sizes import parse_size
 from hiwater.capture import destination
 from hiwater.recording import facts
@@ -133,6 +133,7 @@ class Recorder:
         self._own = own
         self._own_code: OwnCode | None = None
         self._run_id = os.urandom(8).hex() if children else ""
+        self._first_process = ""
         self._run_folder = ""
         self._shows_last_lines = ""
 
@@ -170,13 +171,14 @@ class Recorder:
         self._facts[key] = value
 
     def show_last_lines(self, process: str) -> None:
-        """Name the process at whose end the last lines of the run are shown, as `last_lines.this_process()` does: it may execute another program.
+        """Name the process at whose end the last lines of the run are shown, as `process_identity.this_process()` does: it may execute another program.
         Call it before `start()`."""
         self._shows_last_lines = process
 
-    def continue_run(self, run_id: str, folder: str, own_code: OwnCode) -> None:
-        """Make this the recording of a child process: one of the run `run_id`, whose captures are in `folder`. Call it before `start()`."""
-        self._run_id, self._run_folder, self._own_code = run_id, folder, own_code
+    def continue_run(self, run_id: str, first_process: str, folder: str, own_code: OwnCode) -> None:
+        """Make this the recording of a child process: one of the run `run_id` of `first_process` (see `process_identity.this_process`), whose captures are
+        in `folder`. Call it before `start()`."""
+        self._run_id, self._first_process, self._run_folder, self._own_code = run_id, first_process, folder, own_code
         self._facts["started_by"] = "exec"
 
     @property
@@ -277,9 +279,9 @@ class Recorder:
         return given
 
     def _run_variable(self, own_code: OwnCode) -> str:
-        """The entry for the environment of children, without the folder at its end (see `recording.children`)."""
+        """The entry for the environment of children, without its name, the process that adds it, and the folder at its end (see `recording.children`)."""
         return (
-            f"HIWATER_RUN=sample={self._sample_bytes};seed={self._sample_seed};history={int(self._wants_histories)};every={self._interval_ns};"
+            f"first={self._first_process or process_identity.this_process()};space={process_identity.number_space()};sample={self._sample_bytes};seed={self._sample_seed};history={int(self._wants_histories)};every={self._interval_ns};"
             f"mode={self._mode};words={self._last_words.encode().hex()};own={own_code.as_text().encode().hex()};"
             f"limit={self._facts.get('limit_bytes', '0')};lines={self._shows_last_lines};run={self._run_id};folder="
         )
