@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from typing import Any
 
 VERBS = {
-    "compat-path": "hiwater.contrib.compat.compat_path",
     "estimate": "hiwater.contrib.torch.cli.estimate",
 }
 """The verbs of the command line whose modules are not in `hiwater.cli`."""

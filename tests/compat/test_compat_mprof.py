@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from drop_ins import HIWATER, run, script
-from hiwater.contrib.compat.compat_path import folder
+from hiwater.contrib.compat.drop_ins import folder
 from hiwater.contrib.compat.memory_profiler import datfile, mprof
 from waiting import wait_until
 
@@ -154,7 +154,7 @@ def test_usage(tmp_path: Path, words: list[str], code: int) -> None:
 
 
 def test_an_interrupt_leaves_the_file(tmp_path: Path) -> None:
-    from hiwater.contrib.compat.compat_path import folder
+    from hiwater.contrib.compat.drop_ins import folder
 
     places = os.pathsep.join([folder(), str(Path(folder()).parent.parent)])
     words = [sys.executable, "-m", "mprof", "run", "-T", "0.01", "-o", "x.dat", "sleep", "60"]

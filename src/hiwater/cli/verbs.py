@@ -26,7 +26,6 @@ VERBS = {
     "attach": "begin recording a process that runs already",
     "detach": "end what `attach` began",
     "sample": "watch any process and what it starts, from outside, over time",
-    "compat-path": "print the folder of the drop-in modules, such as memory_profiler and pytorch_memlab",
     "lines": "run a program and measure marked functions line by line",
     "estimate": "estimate what a training or inference step needs on a GPU, without one",
     "doctor": "say what works here, and why the rest does not",

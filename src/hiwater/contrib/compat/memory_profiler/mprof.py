@@ -14,7 +14,7 @@ from hiwater import __version__
 from hiwater._os import procfs
 from hiwater._os.replacing import replacing
 from hiwater.cli.messages import say
-from hiwater.contrib.compat.compat_path import folder as compat_folder
+from hiwater.contrib.compat.drop_ins import folder as compat_folder
 from hiwater.contrib.compat.memory_profiler import datfile
 from hiwater.errors import (
     BadRequest,
