@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from hiwater import contrib, errors
     from hiwater.capture import open, open_all, open_run
     from hiwater.contrib.cluster.any import cluster
-    from hiwater.contrib.compat.resource_tracker import MemoryMonitor, ResourceTracker
     from hiwater.errors import HiwaterError
     from hiwater.lines.decorator import profile
     from hiwater.meters.devices.reconcile import now as device_breakdown
@@ -20,15 +19,12 @@ if TYPE_CHECKING:
     from hiwater.recording.holders import holders
     from hiwater.recording.phases import mark, phase  # retired word: a public name, as a verb
     from hiwater.recording.recorder import Recorder, record, snapshot
-    from hiwater.sampling.usage import memory_usage
     from hiwater.scopes.tracker import track
 
 __version__ = "0.1.0"
 __all__ = [
     "HiwaterError",
-    "MemoryMonitor",
     "Recorder",
-    "ResourceTracker",
     "__version__",
     "breakdown",
     "cluster",
@@ -38,7 +34,6 @@ __all__ = [
     "holders",
     "load_ipython_extension",
     "mark",  # retired word: a public name, as a verb
-    "memory_usage",
     "open",
     "open_all",
     "open_run",
@@ -53,16 +48,13 @@ __all__ = [
 _MODULES = ("contrib", "errors")  # whose names are public below their own
 _HOMES = {
     "HiwaterError": "hiwater.errors",
-    "MemoryMonitor": "hiwater.contrib.compat.resource_tracker",
     "Recorder": "hiwater.recording.recorder",
-    "ResourceTracker": "hiwater.contrib.compat.resource_tracker",
     "breakdown": "hiwater.meters.residency",
     "cluster": "hiwater.contrib.cluster.any",
     "device_breakdown": "hiwater.meters.devices.reconcile:now",
     "holders": "hiwater.recording.holders",
     "load_ipython_extension": "hiwater.notebook",
     "mark": "hiwater.recording.phases",  # retired word: a public name, as a verb
-    "memory_usage": "hiwater.sampling.usage",
     "open": "hiwater.capture",
     "open_all": "hiwater.capture",
     "open_run": "hiwater.capture",

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from typing import Any
 
 VERBS = {
-    "compat-path": "hiwater.contrib.compat.compat_path",
     "estimate": "hiwater.contrib.torch.cli.estimate",
 }
 """The verbs of the command line whose modules are not in `hiwater.cli`."""
@@ -30,8 +29,6 @@ TORCH_HISTORY = "hiwater.contrib.torch.history:TorchHistory"
 """The history of torch's CUDA allocator while a recording runs."""
 JAX_PROFILE = "hiwater.contrib.devices.jax:memory_profile"
 """JAX's profile of device memory at the end of a recording, or None."""
-TIMELINE_READER = "hiwater.contrib.compat.memory_profiler.datfile"
-"""A module that reads files of another tool as timelines: `is_profile(path)` and `read_plot(path, children=, functions=)`."""
 HISTORY_READER = "hiwater.device_history.files"
 """A module that reads histories of device memory as contents of captures: `read_all(path)` and `read_attached(...)`."""
 COMPARE = "hiwater.analysis.diff:compare_as_recorded"

@@ -399,13 +399,9 @@ def test_lines_plot_and_diff_take_merged_captures(
     job: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     merged = merge(tmp_path / "job.hiw", *job)
-    assert main(["lines", str(merged)]) == 0
+    assert main(["report", str(merged), "--format", "lines"]) == 0
     assert capsys.readouterr().out.count("held 1000 B") == 1
-    assert main(["lines", str(merged), "--format", "json"]) == 0
-    assert len(json.loads(capsys.readouterr().out)) == 3
-    assert main(["lines", str(hiwater.open_all(merged)[0].path)]) == 0
-    capsys.readouterr()
-    assert main(["plot", str(merged)]) == 0
+    assert main(["report", str(merged), "--format", "timeline"]) == 0
     out = capsys.readouterr().out
     assert "rank 0, process 11" in out and "rank 1, process 12" in out
     later = []

@@ -471,8 +471,8 @@ def test_merged_it_is_the_same_run(job: Job, tmp_path: Path, capsys: pytest.Capt
 
 
 def test_lines_plot_and_diff_take_a_run(job: Job, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert len(json.loads(text_of("lines", job.main, "--format", "json", capsys=capsys))) == 4
-    assert text_of("plot", job.folder, capsys=capsys).count("process ") >= 4
+    assert text_of("report", job.main, "--format", "lines", capsys=capsys).count("  at ") == 4
+    assert text_of("report", job.folder, "--format", "timeline", capsys=capsys).count("process ") >= 4
     other = Job(tmp_path, (1000, 3000))
     out = text_of("diff", job.main, other.main, capsys=capsys)
     assert "the one that grew most is shown" in out

@@ -338,7 +338,7 @@ def test_a_plot_draws_the_longest_of_very_many_scopes(tmp_path: Path) -> None:
     from hiwater.report.export import plot
 
     out = io.BytesIO()
-    plot.write([plot_of(with_scopes(overlapping(20_000)), "scopes")], "svg", out)
+    plot.draw([plot_of(with_scopes(overlapping(20_000)), "scopes")], "svg", out)
     assert b"19,000 shorter scopes are not drawn" in out.getvalue() and len(out.getvalue()) < 5_000_000
 
 

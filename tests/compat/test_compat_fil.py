@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from drop_ins import HIWATER, run, script
-from hiwater.contrib.compat.compat_path import folder
+from hiwater.contrib.compat.drop_ins import folder
 from recording import needs_engine
 
 pytestmark = needs_engine

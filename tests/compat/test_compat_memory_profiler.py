@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from children import run_hiwater
 from drop_ins import HIWATER, run, script
-from hiwater.contrib.compat.compat_path import folder
+from hiwater.contrib.compat.drop_ins import folder
 
 ROW = re.compile(r"^ *(\d+) +(?:([\d.]+) MiB +(-?[\d.]+) MiB +(\d+) )? *(.*)$")
 
@@ -248,8 +247,8 @@ def test_magics(tmp_path: Path) -> None:
     assert "peak memory:" in done.stdout
 
 
-def test_compat_path() -> None:
-    done = run_hiwater("compat-path", check=True)
+def test_the_folder_of_the_drop_in_modules_is_printed() -> None:
+    done = subprocess.run([sys.executable, "-m", "hiwater.compat"], capture_output=True, text=True, check=True)
     assert sorted(path.name for path in Path(done.stdout.strip()).glob("*.py")) == [
         "__init__.py",
         "ipygpulogger.py",

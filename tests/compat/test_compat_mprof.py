@@ -8,13 +8,12 @@ import signal
 import subprocess
 import sys
 import threading
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from drop_ins import HIWATER, run, script
-from hiwater.contrib.compat.compat_path import folder
+from hiwater.contrib.compat.drop_ins import folder
 from hiwater.contrib.compat.memory_profiler import datfile, mprof
 from waiting import wait_until
 
@@ -75,23 +74,15 @@ def test_the_command(tmp_path: Path) -> None:
     assert re.fullmatch(r"mprofile_\d{14}\.dat\t[\d.]+ MiB\n", command("peak"))
 
 
-def test_hiwater_plots_the_files_too(tmp_path: Path) -> None:
+def test_a_plot_on_the_terminal_shows_children_and_functions(tmp_path: Path) -> None:
     lines = "CMDLINE prog arg\nMEM 10.0 100.0\nMEM 30.0 101.0\nCHLD 7 5.0 100.5\nFUNC __main__.work 10.0 100.2 30.0 100.8 0\n"
-    for name in ("a.dat", "without_its_suffix"):
-        script(tmp_path / name, lines)
-        shown = run("-m", "hiwater", "plot", name, cwd=tmp_path).stdout
-        assert "prog arg" in shown and "30.0 MiB at 1.00 s" in shown and "child 7" in shown and "work" in shown
-    shown = run(
-        "-m", "hiwater", "plot", "a.dat", "--no-children", "--no-scopes", "--window", "0:0.5", cwd=tmp_path
-    ).stdout
-    assert "child 7" not in shown and "work" not in shown and "30.0 MiB" not in shown
-    if find_spec("matplotlib") is not None:
-        run("-m", "hiwater", "plot", "a.dat", "without_its_suffix", "-o", "x.svg", cwd=tmp_path)
-        assert b"<svg" in (tmp_path / "x.svg").read_bytes()
-    script(tmp_path / "empty.dat", "CMDLINE prog\n")
-    for name, problem in (("empty.dat", "has no samples"), ("none.dat", "cannot be read")):
-        refused = run("-m", "hiwater", "plot", name, cwd=tmp_path, check=False)
-        assert refused.returncode == 2 and problem in refused.stderr
+    script(tmp_path / "a.dat", lines)
+    shown = run("-m", "mprof", "plot", "a.dat", cwd=tmp_path).stdout
+    assert "prog arg" in shown and "30.0 MiB at 1.00 s" in shown and "child 7" in shown and "work" in shown
+    shown = run("-m", "mprof", "plot", "-n", "-w", "0,0.2", "a.dat", cwd=tmp_path).stdout
+    assert "work" not in shown and "30.0 MiB" not in shown
+    refused = run("-m", "mprof", "plot", "-o", "x.bmp", "a.dat", cwd=tmp_path, check=False)
+    assert refused.returncode == 2 and ".png, .svg or .pdf" in refused.stderr
 
 
 def test_list_rm_and_clean(tmp_path: Path) -> None:
@@ -163,7 +154,7 @@ def test_usage(tmp_path: Path, words: list[str], code: int) -> None:
 
 
 def test_an_interrupt_leaves_the_file(tmp_path: Path) -> None:
-    from hiwater.contrib.compat.compat_path import folder
+    from hiwater.contrib.compat.drop_ins import folder
 
     places = os.pathsep.join([folder(), str(Path(folder()).parent.parent)])
     words = [sys.executable, "-m", "mprof", "run", "-T", "0.01", "-o", "x.dat", "sleep", "60"]

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from hiwater.contrib.compat.compat_path import folder
+from hiwater.contrib.compat.drop_ins import folder
 
 pytestmark = pytest.mark.slow
 LIST_MIB = 8 * 30_000_000 / (1 << 20)

@@ -12,7 +12,7 @@ import pytest
 
 import hiwater
 from cuda_double import installed
-from hiwater.contrib.compat import compat_path
+from hiwater.contrib.compat import drop_ins
 from recording import child_environment
 
 torch = pytest.importorskip("torch")
@@ -42,7 +42,7 @@ def cuda(monkeypatch):
 
 @pytest.fixture
 def memlab(monkeypatch):
-    monkeypatch.syspath_prepend(compat_path.folder())
+    monkeypatch.syspath_prepend(drop_ins.folder())
     monkeypatch.setattr(line_decorators, "_kind", line_decorators._kind)
     monkeypatch.delitem(
         sys.modules, "hiwater.contrib.compat.pytorch_memlab.lines", raising=False
@@ -165,9 +165,9 @@ def test_importing_it_prints_nothing_and_changes_nothing():
         "assert pytorch_memlab.__file__.startswith(sys.argv[1])\n"
         "@pytorch_memlab.profile\ndef work(): return 1\nassert work() == 1\n"
     )
-    env = child_environment() | {"PYTHONPATH": f"{compat_path.folder()}:{child_environment().get('PYTHONPATH', '')}"}
+    env = child_environment() | {"PYTHONPATH": f"{drop_ins.folder()}:{child_environment().get('PYTHONPATH', '')}"}
     ran = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code, compat_path.folder()],
+        [sys.executable, "-W", "error", "-c", code, drop_ins.folder()],
         capture_output=True,
         text=True,
         env=env,

@@ -15,6 +15,7 @@ import schemas
 from hiwater.capture.model import Capture
 from hiwater.capture.tables import Tables
 from hiwater.cli import main
+from hiwater.cli.output import BINARY
 from hiwater.cli.report import FORMATS
 from hiwater.device_history import build, snapshot
 from hiwater.errors import BadRequest, MissingCapture
@@ -303,7 +304,7 @@ def file(tmp_path):
     return path
 
 
-@pytest.mark.parametrize("form", [name for name in FORMATS if name != "pprof"])  # that one is no text
+@pytest.mark.parametrize("form", [name for name in FORMATS if name not in BINARY])
 @pytest.mark.parametrize(
     "more", [[], ["--at", "end"], ["--at", "oom", "--kind", "device"], ["--at", "0:0.0001", "--by", "function"]]
 )
@@ -311,7 +312,7 @@ def test_every_format_shows_it(file, tmp_path, form, more, capsys):
     out = tmp_path / "out"
     assert main(["report", str(file), "--format", form, "-o", str(out), *more]) == 0, capsys.readouterr().err
     text = out.read_text()
-    assert text and ("main" in text or form in ("text", "html", "svg", "table", "lines", "markdown"))
+    assert text and ("main" in text or form in ("text", "html", "svg", "table", "lines", "markdown", "timeline"))
     if form == "html":  # its scripts know of all captures
         text = text.partition('<main class="summary">')[2].partition("</main>")[0]
     assert text and "resident peak" not in text
@@ -356,9 +357,9 @@ def test_two_snapshots_are_compared_and_merged(file, tmp_path, capsys):
 
 
 def test_lines_and_plot_take_it_as_any_capture(file, tmp_path, capsys):
-    assert main(["lines", str(file)]) == 0
+    assert main(["report", str(file), "--format", "lines"]) == 0
     assert "/work/train.py" in capsys.readouterr().out
-    assert main(["plot", str(file), "--terminal"]) == 0
+    assert main(["report", str(file), "--format", "timeline"]) == 0
 
 
 def test_the_simulated_allocator_speaks_the_format_that_torchs_own_tools_read(file):

@@ -302,7 +302,7 @@ for step in range(4000):
 
 
 def test_plots_draw_each_device(made, tmp_path, capsys):
-    assert main(["plot", str(made[0].path), "--terminal"]) == 0
+    assert main(["report", str(made[0].path), "--format", "timeline"]) == 0
     assert "cuda:0 allocated" in capsys.readouterr().out
 
 

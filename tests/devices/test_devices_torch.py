@@ -6,6 +6,7 @@ import threading
 import pytest
 
 import hiwater
+import hiwater.compat
 from hiwater.errors import MeterUnavailable
 from hiwater.meters import device_names, devices
 from hiwater.scopes.manager import Scope, ScopeManager
@@ -213,7 +214,7 @@ def test_a_failing_driver_costs_only_its_figures(cuda, monkeypatch):
 def test_the_published_tracker_has_its_cuda_line(cuda):
     cuda.initialise()
     lines = []
-    with hiwater.ResourceTracker(lines.append) as tracker:
+    with hiwater.compat.ResourceTracker(lines.append) as tracker:
         cuda[0].malloc(762 * MIB)
     assert tracker.get_peak_gpu_memory_usage() == 762
     assert any(line.startswith("Peak CUDA GPU Memory Usage (Incremental): 762.00 MiB, kept") for line in lines)

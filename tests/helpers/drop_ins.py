@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from hiwater.contrib.compat.compat_path import folder
+from hiwater.contrib.compat.drop_ins import folder
 
 HIWATER = str(Path(folder()).parent.parent)
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from children import run_hiwater
+from hiwater.contrib.compat.drop_ins import folder
 from recording import child_environment, needs_engine
 
 pytestmark = needs_engine
@@ -119,8 +120,7 @@ def test_the_decorator_alone_adds_forked_children(tmp_path: Path) -> None:
 
 def test_children_under_the_memory_profiler_know_profile(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(POOL)
-    done = run_hiwater("compat-path", folder=tmp_path)
-    environment = child_environment({"PYTHONPATH": done.stdout.strip()})
+    environment = child_environment({"PYTHONPATH": folder()})
     done = subprocess.run(
         [sys.executable, "-m", "memory_profiler", "program.py", "spawn"],
         cwd=tmp_path, env=environment, check=True, capture_output=True, text=True, timeout=60,

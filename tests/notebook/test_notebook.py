@@ -14,9 +14,9 @@ import pytest
 import hiwater
 import notebooks
 import page_reader
-from children import run_hiwater
 from hiwater.analysis.user_lines import rank_lines
 from hiwater.capture.program import recorded_window
+from hiwater.contrib.compat.drop_ins import folder
 from hiwater.notebook.rendering import drawn
 from hiwater.report.request import Report
 from packages import skip_without
@@ -418,7 +418,6 @@ def test_a_timeline_without_matplotlib_is_text(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_the_drop_in(tmp_path: Path) -> None:
-    compat = run_hiwater("compat-path", check=True)
     shown = notebooks.run(
         tmp_path,
         [
@@ -433,7 +432,7 @@ def test_the_drop_in(tmp_path: Path) -> None:
             "il.stop()",
             "1",
         ],
-        {"PYTHONPATH": compat.stdout.strip()},
+        {"PYTHONPATH": folder()},
     )
     assert re.match(r"RAM: Consumed Peaked  Used Total  in \d+\.\d{3}s", shown[1].lines[0])
     # Resident memory: some of the 228.9 MiB may lie in what was there before.

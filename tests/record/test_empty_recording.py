@@ -72,7 +72,7 @@ WINDOWS = {
 
 DRIVER = """
 import sys, threading
-import hiwater
+import hiwater.compat
 
 options = eval(sys.argv[2])
 for number in (1, 2):
@@ -125,7 +125,7 @@ SCOPES = """
 def main():
     with hiwater.track("first"): pass
     with hiwater.track("second"): pass
-    with hiwater.ResourceTracker(monitoring_interval=10): pass
+    with hiwater.compat.ResourceTracker(monitoring_interval=10): pass
 
 with hiwater.record(path, **options):
     main()

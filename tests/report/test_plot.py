@@ -1,4 +1,4 @@
-"""`hiwater plot`: drawings in every format, and the one in characters."""
+"""Timelines that are drawn: as files, and in characters."""
 
 from __future__ import annotations
 
@@ -10,10 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import hiwater
 from capture_builder import Recording
 from hiwater.analysis.curves import Curve, Plot, Span, window
 from hiwater.cli import main
+from hiwater.report.export import plot
+from hiwater.report.request import Report
 from hiwater.report.text import timeline_plot
+from hiwater.report.timelines import plots_of
 
 pytest.importorskip("matplotlib")
 
@@ -41,48 +45,41 @@ def sampled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.parametrize(("suffix", "begins"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")])
-def test_drawings(capture: Path, sampled: Path, suffix: str, begins: bytes) -> None:
-    out = capture.with_suffix(f".{suffix}")
-    assert main(["plot", str(sampled), "-o", str(out)]) == 0
+@pytest.mark.parametrize(("drawing", "begins"), [("png", b"\x89PNG"), ("pdf", b"%PDF")])
+def test_drawings(capture: Path, sampled: Path, drawing: str, begins: bytes) -> None:
+    assert main(["report", str(capture), "--format", drawing]) == 0
+    assert capture.with_suffix(f".{drawing}").read_bytes().startswith(begins)
+    out = capture.parent / "two"
+    assert main(["report", str(capture), str(sampled), "--format", drawing, "-o", str(out)]) == 0
     assert out.read_bytes().startswith(begins)
-    assert main(["plot", str(capture), str(sampled), "-o", str(out), "--title", "two $ of them"]) == 0
-    assert not list(capture.parent.glob(".hiwater-plot-*"))
 
 
 def test_scopes_and_peaks_are_marked(sampled: Path) -> None:
-    out = sampled.with_suffix(".svg")
     import matplotlib as mpl
 
+    capture, out = hiwater.open(sampled), io.BytesIO()
     with mpl.rc_context({"svg.fonttype": "none"}):
-        assert main(["plot", str(sampled), "-o", str(out)]) == 0
-    text = out.read_text()
+        plot.draw(plots_of([Report(capture, "peak")]), "svg", out)
+    text = out.getvalue().decode()
     assert "$x$ scope" in text and "MiB" in text and "sleep" in text
 
 
 def test_on_the_terminal(sampled: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["plot", str(sampled)]) == 0
+    assert main(["report", str(sampled), "--format", "timeline"]) == 0
     text = capsys.readouterr().out
     assert "$x$ scope" in text and "peak" in text and any("\u2800" < letter < "\u2900" for letter in text)
 
 
-@pytest.mark.parametrize(
-    ("words", "code"),
-    [
-        (["nothing.hiw"], 2),
-        (["{}", "-o", "x.bmp"], 2),
-        (["{}", "-o", "/nowhere/x.png"], 125),
-        (["{}", "-o", "x.png", "--terminal"], 2),
-    ],
-)
-def test_what_cannot_be_drawn(capture: Path, words: list[str], code: int, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["plot", *(word.replace("{}", str(capture)) for word in words)]) == code
-    assert capsys.readouterr().err.count("\n") == 1
+def test_a_window_of_a_capture(capture: Path) -> None:
+    read = hiwater.open(capture)
+    at = read.timeline.at_ns / 1e9
+    (whole,), (part,) = (plots_of([Report(read, moment)]) for moment in ("peak", f"{at[5]}:{at[9]}"))
+    assert (len(whole.curves[0].seconds), len(part.curves[0].seconds)) == (20, 5)
 
 
 def test_without_matplotlib_a_hint(capture: Path) -> None:
     code = "import sys; sys.modules['matplotlib'] = None; sys.modules['matplotlib.figure'] = None; from hiwater.cli import main; sys.exit(main(sys.argv[1:]))"
-    words = [sys.executable, "-c", code, "plot", str(capture), "-o", str(capture.with_suffix(".png"))]
+    words = [sys.executable, "-c", code, "report", str(capture), "--format", "png"]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 125 and "hiwater[plot]" in done.stderr and done.stderr.count("\n") == 1
 
@@ -92,7 +89,7 @@ def test_a_spike_between_two_columns_is_drawn() -> None:
     values[50_000] = 1e9
     shown = Plot("spike", (Curve("resident", "resident", np.arange(100_000) / 1e3, values),), (Span("s", 1, 2, 0),))
     out = io.StringIO()
-    timeline_plot.write([shown], out)
+    timeline_plot.draw([shown], out)
     rows = [line for line in out.getvalue().splitlines() if "┤" in line or "│" in line]
     assert all(any("\u2800" < letter < "\u2900" for letter in line) for line in rows[:16])
 
@@ -110,5 +107,5 @@ def test_a_window() -> None:
 def test_an_empty_timeline_is_no_fault(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "empty.hiw"
     path.write_bytes(Recording().to_bytes())
-    assert main(["plot", str(path)]) == 0
+    assert main(["report", str(path), "--format", "timeline"]) == 0
     assert "nothing was recorded" in capsys.readouterr().out

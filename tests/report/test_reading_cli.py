@@ -18,9 +18,10 @@ import hiwater.errors
 from capture_builder import DIRECTORY_OFFSET, EXTENT_BYTES, FIRST_EXTENT_OFFSET, HEADER_BYTES, Recording
 from example_captures import small
 from hiwater.cli import main, report
+from hiwater.cli.output import BINARY
 from recording import rounds
 
-FORMATS = tuple(name for name in report.FORMATS if name != "pprof")  # those are not text: test_exports.py
+FORMATS = tuple(name for name in report.FORMATS if name not in BINARY)  # those: test_exports.py, test_plot.py
 PROGRAM = "import sys; from hiwater.cli import main; sys.exit(main(['report', *sys.argv[1:]]))"
 
 
@@ -69,7 +70,7 @@ def test_any_moment(capture: Path, at: str, sizes: list[int], capsys: pytest.Cap
     "arguments",
     [
         ("--at", "later"), ("--at", "-1"), ("--at", "1:2:3"), ("--at", "5:1"), ("--at", "99"), ("--kind", "file"), ("--by", "class"),
-        ("--format", "pdf"), ("--top", "0"), ("--top", "many"), ("--nonsense",),
+        ("--format", "docx"), ("--top", "0"), ("--top", "many"), ("--nonsense",),
     ],
 )  # fmt: skip
 def test_a_wrong_request_is_2(capture: Path, arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
@@ -86,7 +87,7 @@ def one_line(capsys: pytest.CaptureFixture[str]) -> str:
 
 @pytest.mark.parametrize(
     ("formats", "words"),
-    [(("pdf",), "unknown format 'pdf'; choose one of text"), (("json", "csv"), "given 2 times (json, csv)")],
+    [(("docx",), "unknown format 'docx'; choose one of text"), (("json", "csv"), "given 2 times (json, csv)")],
 )
 def test_an_unknown_format_and_two_formats_are_one_line(
     capture: Path, formats: tuple[str, ...], words: str, capsys: pytest.CaptureFixture[str]

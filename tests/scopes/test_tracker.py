@@ -21,6 +21,7 @@ from contextlib import AsyncExitStack, ExitStack
 import pytest
 
 import hiwater
+import hiwater.compat
 from hiwater.errors import HiwaterError, MeterUnavailable
 from hiwater.scopes.tracker import Tracker
 from recording import needs_engine
@@ -412,11 +413,11 @@ def test_logs_to_a_stream_a_logger_and_nowhere(tmp_path, caplog):
 
 @needs_mark
 def test_1_and_2_it_can_be_used_again_nested_and_several_at_once():
-    tracker = hiwater.ResourceTracker(None, monitoring_interval=0.01)
+    tracker = hiwater.compat.ResourceTracker(None, monitoring_interval=0.01)
     for _ in range(2):
         with tracker:
             hold(20)
-    with tracker, hiwater.ResourceTracker(print if False else None, 0.01) as inner:
+    with tracker, hiwater.compat.ResourceTracker(print if False else None, 0.01) as inner:
         held = hold(40)
     assert tracker.calls == 3
     for each in (tracker, inner):
@@ -425,7 +426,7 @@ def test_1_and_2_it_can_be_used_again_nested_and_several_at_once():
 
 @needs_mark
 def test_3_and_4_short_peaks_and_the_baseline_need_no_sleep():
-    with hiwater.ResourceTracker(monitoring_interval=10) as tracker:
+    with hiwater.compat.ResourceTracker(monitoring_interval=10) as tracker:
         kept = [0] * TEMPORARY
     assert abs(tracker.get_peak_memory_usage() - 228.9) < 1
     assert abs(tracker.usage.resident.kept_bytes - len(kept) * 8) < MIB
@@ -433,7 +434,7 @@ def test_3_and_4_short_peaks_and_the_baseline_need_no_sleep():
 
 def test_5_leaving_does_not_wait_for_an_interval():
     start = time.monotonic()
-    with hiwater.ResourceTracker(monitoring_interval=60):
+    with hiwater.compat.ResourceTracker(monitoring_interval=60):
         pass
     assert time.monotonic() - start < 30
 
@@ -441,7 +442,7 @@ def test_5_leaving_does_not_wait_for_an_interval():
 def test_6_tracing_of_the_users_own_goes_on():
     tracemalloc.start()
     try:
-        with hiwater.ResourceTracker():
+        with hiwater.compat.ResourceTracker():
             pass
         assert tracemalloc.is_tracing()
     finally:
@@ -449,12 +450,12 @@ def test_6_tracing_of_the_users_own_goes_on():
 
 
 def test_6_tracing_is_not_started():
-    with hiwater.ResourceTracker():
+    with hiwater.compat.ResourceTracker():
         assert not tracemalloc.is_tracing()
 
 
 def test_7_no_framework_is_imported_for_it():
-    program = "import sys, hiwater\nwith hiwater.ResourceTracker(): pass\nprint(sorted({'torch','numpy','rich'} & set(sys.modules)))"
+    program = "import sys, hiwater.compat\nwith hiwater.compat.ResourceTracker(): pass\nprint(sorted({'torch','numpy','rich'} & set(sys.modules)))"
     assert (
         subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.strip()
         == "[]"
@@ -465,7 +466,7 @@ def test_7_no_framework_is_imported_for_it():
 def test_8_reuse_of_memory_inside_the_heap_is_seen():
     blocks = [bytes(600) for _ in range(50_000)]
     blocks.clear()  # the allocator keeps some of it; resident memory may not move below
-    with hiwater.ResourceTracker() as tracker:
+    with hiwater.compat.ResourceTracker() as tracker:
         again = [bytes(600) for _ in range(50_000)]
     assert tracker.usage.heap.kept_bytes > 30_000_000
     assert len(again) == 50_000
@@ -473,7 +474,7 @@ def test_8_reuse_of_memory_inside_the_heap_is_seen():
 
 def test_9_and_11_a_logger_is_optional_and_units_are_right():
     lines = []
-    with hiwater.ResourceTracker(lines.append) as tracker:
+    with hiwater.compat.ResourceTracker(lines.append) as tracker:
         hold(40)  # more than malloc ever keeps of freed memory to use again
     assert any("Peak System RAM Usage (Incremental)" in line and "MiB" in line for line in lines)
     assert lines[0].startswith("Execution time: ")
@@ -484,7 +485,7 @@ def test_9_and_11_a_logger_is_optional_and_units_are_right():
 @needs_engine
 def test_12_allocated_and_resident_side_by_side():
     numpy = pytest.importorskip("numpy")
-    with hiwater.ResourceTracker() as tracker:
+    with hiwater.compat.ResourceTracker() as tracker:
         array = numpy.zeros((10_000_000, 1)).astype("float64")
     usage = tracker.usage
     assert abs(usage.heap.peak_above_start_bytes - 160_000_000) < OWN
@@ -492,7 +493,7 @@ def test_12_allocated_and_resident_side_by_side():
 
 
 def test_14_every_figure_says_where_it_comes_from():
-    with hiwater.ResourceTracker() as tracker:
+    with hiwater.compat.ResourceTracker() as tracker:
         pass
     for level in tracker.usage.levels.values():
         assert level.source and level.whose
@@ -502,7 +503,7 @@ def test_14_every_figure_says_where_it_comes_from():
 def test_16_a_timeline_is_sampled_and_stays_bounded(monkeypatch):
     monkeypatch.setattr("hiwater.scopes.logs.MOST_SAMPLES", 10)
     seen = set()
-    with hiwater.ResourceTracker(monitoring_interval=0.001) as tracker:
+    with hiwater.compat.ResourceTracker(monitoring_interval=0.001) as tracker:
         wait_until(lambda: seen.update(tracker.timeline) or len(seen) > 11)  # more than are kept
     samples = tracker.timeline
     assert 3 <= len(samples) <= 11
@@ -524,7 +525,7 @@ PUBLISHED_LINES = (
 @needs_mark
 def test_the_log_has_the_published_lines_in_their_order(caplog):
     logger = logging.getLogger("published")
-    with caplog.at_level(logging.INFO), hiwater.ResourceTracker(logger, monitoring_interval=0.001):
+    with caplog.at_level(logging.INFO), hiwater.compat.ResourceTracker(logger, monitoring_interval=0.001):
         kept = [0.0] * 5_000_000
     found = [re.fullmatch(r"([^:]+): ([\d.]+) (seconds|MiB)(?:,? .*)?", line) for line in caplog.messages]
     assert all(found), caplog.messages
@@ -538,7 +539,7 @@ def test_the_log_has_the_published_lines_in_their_order(caplog):
 def test_the_python_line_counts_numpys_arrays_as_the_article_does():
     numpy = pytest.importorskip("numpy")
     lines = []
-    with hiwater.ResourceTracker(lines.append):
+    with hiwater.compat.ResourceTracker(lines.append):
         array = numpy.zeros((5_000_000, 1)).astype("float64")
     assert re.match(r"Peak Python Allocated Memory: 76\.[23]\d MiB", lines[1]), lines
     assert array.nbytes == 40_000_000
@@ -546,27 +547,27 @@ def test_the_python_line_counts_numpys_arrays_as_the_article_does():
 
 def test_lines_of_what_was_not_measured_say_so():
     lines = []
-    with hiwater.ResourceTracker(lines.append, meters=("resident",)):
+    with hiwater.compat.ResourceTracker(lines.append, meters=("resident",)):
         pass
     assert [line.partition(":")[0] for line in lines] == ["Execution time", "Peak System RAM Usage (Incremental)"]
 
 
 def test_a_tracker_that_has_not_run_can_be_shown():
-    for tracker in (hiwater.ResourceTracker(print), hiwater.track()):
+    for tracker in (hiwater.compat.ResourceTracker(print), hiwater.track()):
         assert "nothing has been measured yet" in str(tracker)
         assert "nothing has been measured yet" in tracker._repr_html_()
         assert "0 runs" in repr(tracker)
-    assert hiwater.ResourceTracker().get_peak_gpu_memory_usage() == 0
-    assert hiwater.ResourceTracker().timeline == []
+    assert hiwater.compat.ResourceTracker().get_peak_gpu_memory_usage() == 0
+    assert hiwater.compat.ResourceTracker().timeline == []
 
 
 @pytest.mark.parametrize("interval", [0, -1, 0.0, "abc", "0.1", b"1", float("nan"), float("inf"), [], 10**400])
 def test_an_interval_that_is_none_is_refused_at_once(interval):
     for make in (
-        lambda: hiwater.ResourceTracker(print, interval),
-        lambda: hiwater.MemoryMonitor(interval),
+        lambda: hiwater.compat.ResourceTracker(print, interval),
+        lambda: hiwater.compat.MemoryMonitor(interval),
         lambda: hiwater.track(interval=interval),
-        lambda: hiwater.memory_usage(interval=interval),
+        lambda: hiwater.compat.memory_usage(interval=interval),
     ):
         with pytest.raises(ValueError, match="not a number of seconds above 0") as refused:
             make()
@@ -574,7 +575,7 @@ def test_an_interval_that_is_none_is_refused_at_once(interval):
 
 
 def test_the_times_of_a_run():
-    tracker = hiwater.ResourceTracker(monitoring_interval=0.001)
+    tracker = hiwater.compat.ResourceTracker(monitoring_interval=0.001)
     assert tracker.start_time is None and tracker.end_time is None
     before, begun = time.time(), time.monotonic()
     with tracker as entered:
@@ -587,9 +588,9 @@ def test_the_times_of_a_run():
 
 @needs_mark
 def test_the_trackers_monitor_has_the_figures_of_its_run():
-    tracker = hiwater.ResourceTracker(monitoring_interval=0.25)
+    tracker = hiwater.compat.ResourceTracker(monitoring_interval=0.25)
     monitor = tracker.monitor
-    assert isinstance(monitor, hiwater.MemoryMonitor) and monitor.interval == 0.25
+    assert isinstance(monitor, hiwater.compat.MemoryMonitor) and monitor.interval == 0.25
     assert (monitor.running, monitor.initial_cpu_memory, monitor.peak_cpu_memory) == (False, None, 0)
     assert monitor.get_peak_memory_usage() == 0
     with tracker:
@@ -602,12 +603,12 @@ def test_the_trackers_monitor_has_the_figures_of_its_run():
     resident = tracker.usage.resident
     assert (monitor.initial_cpu_memory, monitor.peak_cpu_memory) == (resident.start_bytes, resident.peak_bytes)
     assert monitor.get_peak_memory_usage() == tracker.get_peak_memory_usage()
-    assert hiwater.MemoryMonitor.get_peak_memory() >= resident.peak_bytes
+    assert hiwater.compat.MemoryMonitor.get_peak_memory() >= resident.peak_bytes
 
 
 @needs_mark
 def test_a_monitor_by_itself_can_be_started_again():
-    monitor = hiwater.MemoryMonitor(interval=0.05, logger=None)
+    monitor = hiwater.compat.MemoryMonitor(interval=0.05, logger=None)
     assert monitor.logger is print
     monitor.stop()  # was not started
     for mib in (30, 60):
@@ -617,11 +618,11 @@ def test_a_monitor_by_itself_can_be_started_again():
         monitor.stop()
         assert abs(monitor.peak_cpu_memory - held) < MIB
     assert monitor.get_peak_memory_usage() == pytest.approx(60, abs=12)
-    assert hiwater.MemoryMonitor.get_peak_memory() >= monitor.peak_cpu_memory
+    assert hiwater.compat.MemoryMonitor.get_peak_memory() >= monitor.peak_cpu_memory
 
 
 def test_readings_of_a_monitor_that_was_not_started():
-    monitor = hiwater.MemoryMonitor()
+    monitor = hiwater.compat.MemoryMonitor()
     monitor.monitor_memory()
     first = monitor.initial_cpu_memory
     # A mapping of its own: malloc may serve a block of any size from pages that earlier tests left resident in its heap.
@@ -680,7 +681,7 @@ SIZES = [(120, 30, 60), (30, 120, 60), (30, 60, 120), (0, 40, 0)]  # MiB before,
 
 def peak_of(call, *arguments):
     """What memory_usage() says was resident at the call's peak, in bytes, and what the call returned."""
-    peak, returned = hiwater.memory_usage((call, arguments), max_usage=True, retval=True)
+    peak, returned = hiwater.compat.memory_usage((call, arguments), max_usage=True, retval=True)
     return peak * MIB, returned
 
 
@@ -719,7 +720,7 @@ def test_calls_that_are_sampled_nest_and_leave_no_scope_open():
         held = hold(80)
         peak, held_inside = peak_of(hold, 20)
         with pytest.raises(ZeroDivisionError):
-            hiwater.memory_usage(lambda: 1 / 0)
+            hiwater.compat.memory_usage(lambda: 1 / 0)
         assert abs(peak - held_inside) < MIB
         return held
 
@@ -739,5 +740,5 @@ def test_a_call_that_is_sampled_in_a_recording_is_exact_and_so_is_the_recording(
 
 
 def test_a_tracker_is_a_tracker():
-    assert isinstance(hiwater.ResourceTracker(), Tracker)
+    assert isinstance(hiwater.compat.ResourceTracker(), Tracker)
     assert repr(hiwater.track("x")) == "<hiwater.Tracker 'x', 0 runs, 0 open>"

@@ -54,7 +54,7 @@ class Plot:
         return max((float(curve.seconds[-1]) for curve in self.curves if len(curve.seconds)), default=0.0)
 
 
-def plot_of(capture: Capture, title: str, *, children: bool = True, scopes: bool = True) -> Plot:
+def plot_of(capture: Capture, title: str) -> Plot:
     timeline = capture.timeline
     at = timeline.at_ns / 1e9
     curves = [Curve("resident", "resident", at, timeline.resident_bytes.astype(np.float64))]
@@ -67,7 +67,7 @@ def plot_of(capture: Capture, title: str, *, children: bool = True, scopes: bool
         for device in capture.devices
         if device.peak_allocated_bytes is not None
     ]
-    below = [process for process in capture.processes[1:] if len(process.at_ns)] if children else []
+    below = [process for process in capture.processes[1:] if len(process.at_ns)]
     if below:
         curves.append(_sum(capture.processes))
         highest = sorted(below, key=lambda process: -process.peak_bytes)[:MOST_CHILDREN]
@@ -76,7 +76,7 @@ def plot_of(capture: Capture, title: str, *, children: bool = True, scopes: bool
             for one in sorted(highest, key=lambda process: process.start_ns)
         ]
     spans = tuple(Span(scope.name, scope.start_ns / 1e9, scope.end_ns / 1e9, scope.depth) for scope in capture.scopes)
-    return Plot(title, tuple(curve for curve in curves if len(curve.seconds)), spans if scopes else ())
+    return Plot(title, tuple(curve for curve in curves if len(curve.seconds)), spans)
 
 
 def _sum(processes: Sequence[WatchedProcess]) -> Curve:

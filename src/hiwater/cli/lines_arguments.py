@@ -20,7 +20,7 @@ without an import. Per line: calls, bytes kept, bytes allocated, the peak above 
 seen), growth of resident memory. The report goes to stderr when the program has ended, also by an exception; the exit code is
 the program's own.
 
-`hiwater report CAPTURE --format lines` annotates the program's own files from a capture, without a mark.
+`hiwater report CAPTURE --format lines` annotates the program's own files from a capture, with no decorator.
 
 options:
   -f, --function NAME measure this, too: package.module:function, :Class or :Class.method, or a whole package.module

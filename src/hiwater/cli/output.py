@@ -19,10 +19,10 @@ from hiwater.cli.run_arguments import FILE_SUFFIXES
 from hiwater.errors import BadRequest, OutputFailed
 
 STDOUT = "-"
-FOR_PEOPLE = ("text", "tree", "table", "lines", "markdown")
-_BINARY = ("pprof",)
+FOR_PEOPLE = ("text", "tree", "table", "lines", "markdown", "timeline")
+BINARY = ("pprof", "png", "pdf")
 # For other programs to open. All others go to standard output.
-_FILES = ("html", "svg", "speedscope", *_BINARY)
+_FILES = ("html", "svg", "speedscope", *BINARY)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,7 +47,7 @@ def name(arguments: argparse.Namespace, capture: str, middle: str = "") -> None:
         if arguments.open:
             raise BadRequest("--open needs a file, and -o - is standard output", "leave one of them out")
         arguments.output = None
-        if arguments.format in _BINARY and sys.stdout.isatty():
+        if arguments.format in BINARY and sys.stdout.isatty():
             raise BadRequest(f"{arguments.format} is no text for a terminal", "write it to a file with -o")
     elif arguments.output is None and (arguments.open or arguments.format in _FILES):
         arguments.output = _next_to(capture, middle + FILE_SUFFIXES[arguments.format])

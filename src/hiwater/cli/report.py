@@ -34,12 +34,17 @@ FORMATS = {
     "pprof": "hiwater.report.export.pprof",
     "csv": "hiwater.report.export.csv_rows",
     "markdown": "hiwater.report.text.report_markdown",
+    "timeline": "hiwater.report.text.timeline_plot",
+    "png": "hiwater.report.export.plot",
+    "pdf": "hiwater.report.export.plot",
 }
 _FULL_TEXT = "hiwater.report.text.full"
 _EXPLAIN = "hiwater.report.text.explain"
 _KEPT = {"text": "hiwater.report.text.kept", "json": "hiwater.report.export.json_kept"}
 _WITH_OVERVIEW = ("text", "tree", "table")
-_OF_ALL = ("json", "html", "speedscope", "csv", "markdown")  # these show all captures in one
+_DRAWN = ("png", "pdf")
+_OVER_TIME = ("timeline", *_DRAWN)  # these show no moment
+_OF_ALL = ("json", "html", "speedscope", "csv", "markdown", *_OVER_TIME)  # these show all captures in one
 _OF_ONE = {"svg": "a flame graph", "pprof": "a pprof profile", "collapsed": "a list of collapsed stacks"}
 _SHOWN_IN_BROWSERS = ("html", "svg")
 _KINDS = ("all", "python", "native", "mapping", "device", "shared")
@@ -57,6 +62,7 @@ PARSER = {
   hiwater report run.hiw --at 10:20 --tree    the highest moment between 10 s and 20 s
   hiwater report run.hiw --html --open        a page with all of it, in the browser
   hiwater report run.hiw --format svg         a flame graph, in the file run.svg
+  hiwater report run.hiw --format png         memory over time as a drawing; timeline draws it on the terminal
   hiwater report run.hiw --format json -o run.json
 """,
 }
@@ -301,7 +307,7 @@ def make_reports(paths: Sequence[str], arguments: argparse.Namespace) -> list[Re
                 recursion=arguments.recursion,
             )
             # A damaged history is an error before anything is written. Without contradictions nothing is held below zero at the peak or the end.
-            if arguments.at not in ("peak", "end") or report.problems:
+            if arguments.format not in _OVER_TIME and (arguments.at not in ("peak", "end") or report.problems):
                 _ = report.holdings
         reports.append(report)
     return reports
@@ -334,7 +340,10 @@ def _write(reports: Sequence[Report], arguments: argparse.Namespace, stream: Tex
     alone = _EXPLAIN if arguments.explain else _KEPT.get(arguments.format) if arguments.kept else None
     view = import_module(alone or (FORMATS[arguments.format] if is_brief else _FULL_TEXT))
     if arguments.format in _OF_ALL:
-        view.write(reports, stream, *((arguments.source,) if arguments.format == "html" else ()))
+        more = (
+            arguments.source if arguments.format == "html" else arguments.format if arguments.format in _DRAWN else None
+        )
+        view.write(reports, stream, *((more,) if more else ()))
         return
     run = reports[0].run
     is_of_several = run is not None and run.is_of_several and not any(report.capture.device for report in reports)

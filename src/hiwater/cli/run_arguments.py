@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from hiwater._os.settings import Settings
 
 # The formats `hiwater report` knows: shown at once on stdout, or written beside the capture under this suffix.
-SHOWN_FORMATS = ("text", "tree", "table", "markdown")
+SHOWN_FORMATS = ("text", "tree", "table", "markdown", "timeline")
 FILE_SUFFIXES = {
     "json": ".json", "collapsed": ".collapsed", "svg": ".svg", "html": ".html", "speedscope": ".speedscope.json", "pprof": ".pb.gz",
-    "csv": ".csv",
+    "csv": ".csv", "png": ".png", "pdf": ".pdf",
 }  # fmt: skip
 
 USAGE = "usage: hiwater run [options] (script.py | folder | archive.pyz | - | -m MOD | -c CODE) [arguments …]"

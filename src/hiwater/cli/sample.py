@@ -43,7 +43,7 @@ PARSER = {
   hiwater sample 4711                              until it ends, or Ctrl-C
   hiwater sample --interval 1ms -o run.hiw -- make -j4
   hiwater sample --timeout 30s --no-children 4711
-  hiwater plot run.hiw                             draw it
+  hiwater report run.hiw --format timeline         draw it
 
 exit codes: of a command, its own (a signal that ended it is raised again); of a process, 0; 2 usage, 125 hiwater could not
 start, 126 not runnable or not readable, 127 not found or ended already
@@ -385,5 +385,5 @@ def _summary(watcher: Watcher, recording: SampleRecording, shown: str, seconds: 
         )
     if watcher.missed_ticks > watcher.ticks // 10:
         lines.append(f"{watcher.missed_ticks:,} samples were missed, the machine was busy: try a longer --interval")
-    lines.append(f"capture {shown}: draw it with `hiwater plot {shown}`")
+    lines.append(f"capture {shown}: read it with `hiwater report {shown}`")
     return lines

@@ -26,14 +26,12 @@ VERBS = {
     "attach": "begin recording a process that runs already",
     "detach": "end what `attach` began",
     "sample": "watch any process and what it starts, from outside, over time",
-    "plot": "draw the timelines of captures",
-    "compat-path": "print the folder of the drop-in modules, such as memory_profiler and pytorch_memlab",
     "lines": "run a program and measure marked functions line by line",
     "estimate": "estimate what a training or inference step needs on a GPU, without one",
     "doctor": "say what works here, and why the rest does not",
 }
 HAND_READ = ("run", "lines")  # argparse does not read the words of these
-_READERS = ("report", "diff", "merge", "plot", "holders")  # these run no code of the user's
+_READERS = ("report", "diff", "merge", "holders")  # these run no code of the user's
 _BEFORE_A_COMMAND = ("sample", "check")  # the words after their `--` belong to a command, and must not be parsed
 _EPILOG = """\
 examples:
@@ -42,7 +40,7 @@ examples:
   hiwater report hiwater-train.4711.hiw  where memory was at the peak
   hiwater diff before.hiw after.hiw      what grew between two captures
   hiwater sample --interval 1ms -- make  watch any program and its children
-  hiwater plot hiwater-make.4712.hiw     draw what it used over time
+  hiwater report make.hiw --format png   draw what it used over time
   hiwater lines train.py                 what each line of the functions marked @profile did
   hiwater estimate train.py:build        what a training step will need on a GPU
   hiwater doctor                         what works on this machine

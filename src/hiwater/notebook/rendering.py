@@ -139,10 +139,10 @@ def drawn(cells: Sequence[dict[str, Any]]) -> dict[str, str]:
         title, axis = f"{title}; long pauses between them are shortened", "seconds"
     cells_plot = Plot(title, (curve,), spans, axis)
     text, image = io.StringIO(), io.BytesIO()
-    timeline_plot.write([cells_plot], text)
+    timeline_plot.draw([cells_plot], text)
     said = {"text/plain": text.getvalue().rstrip()}
     try:
-        plot.write([cells_plot], "png", image)
+        plot.draw([cells_plot], "png", image)
     except PlotLibraryMissing:
         return said
     return {**said, "image/png": base64.b64encode(image.getvalue()).decode("ascii")}

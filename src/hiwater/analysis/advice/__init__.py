@@ -1,6 +1,6 @@
 """Advice: findings of rules, each with a line of the user's own code, its evidence and the saving that a change is good for.
 
-A rule speaks only when the capture and the source prove the saving; `docs/advice.md` says what each one reads. No rule runs in the
+A rule speaks only when the figures of the capture prove the saving; `docs/advice.md` says what each one reads. No rule runs in the
 recorded program.
 """
 
@@ -8,11 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from hiwater.analysis.advice.copies import copies
 from hiwater.analysis.advice.finding import Figure, Finding, Rule, Saving
-from hiwater.analysis.advice.float_width import float_widths
 from hiwater.analysis.advice.kept_memory import arenas, forked, malloc_trim
-from hiwater.analysis.advice.lists import lists
 from hiwater.analysis.advice.object_columns import object_columns
 from hiwater.analysis.advice.recorded import Recorded
 from hiwater.analysis.advice.untouched import untouched
@@ -22,7 +19,7 @@ __all__ = ["MOST_FINDINGS", "Figure", "Finding", "Rule", "Saving", "findings_of"
 
 MOST_FINDINGS = 5
 RULES: tuple[Callable[[Recorded], Iterator[Finding]], ...] = (
-    copies, object_columns, lists, untouched, arenas, malloc_trim, forked, float_widths,
+    object_columns, untouched, arenas, malloc_trim, forked,
 )  # fmt: skip
 
 

@@ -11,15 +11,12 @@ from hiwater.capture.paths import Frame
 class Rule(StrEnum):
     """The rules, by the names that reports show."""
 
-    copy = "copy that could be a view"
     object_column = "object column"
-    list = "list that could be an iterator"
     over_allocated = "over-allocated container"
     arenas = "arenas kept by few objects"
     malloc_trim = "free memory kept by malloc"
     forked = "forked pages that became private"
     untouched = "untouched reservation"
-    float_width = "float64 that fits float32"
 
 
 @dataclass(frozen=True, slots=True)

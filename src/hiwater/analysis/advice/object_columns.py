@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
 
 import numpy as np
@@ -23,9 +22,7 @@ def object_columns(recorded: Recorded) -> Iterator[Finding]:
     for frame, accounts in recorded.rows(made):
         held = recorded.at_peak(accounts)
         blocks = int(np.maximum(recorded.peak.blocks[accounts], 0).sum())
-        module = recorded.module(frame)
-        statement = module.statement(frame.line) if module else None
-        said = ast.unparse(statement) if statement is not None else ""
+        said = recorded.source_line(frame)
         if blocks < _MANY or held > blocks * _SMALL_BYTES or any(word in said for word in _OTHERWISE):
             continue
         evidence = (

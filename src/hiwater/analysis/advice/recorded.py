@@ -1,8 +1,7 @@
-"""What the rules of advice read of a capture: the accounts by line of the user's own code, source text, and lower bounds of savings."""
+"""What the rules of advice read of a capture: the accounts by line of the user's own code, and lower bounds of savings."""
 
 from __future__ import annotations
 
-import ast
 import math
 from collections.abc import Callable, Iterator
 from functools import cached_property
@@ -12,7 +11,6 @@ import numpy.typing as npt
 
 from hiwater.analysis import sums
 from hiwater.analysis.advice.finding import ALLOCATED, ALLOCATED_PEAK, Figure, Saving
-from hiwater.analysis.advice.source_use import Module
 from hiwater.analysis.call_tree import follow
 from hiwater.analysis.source import Sources
 from hiwater.analysis.user_lines import Group, rows_of_paths
@@ -50,7 +48,6 @@ class Recorded:
         self.peak, self.end = capture.peak, capture.end
         self.is_sampled = capture.process.mode == "sampled"
         self._sources = Sources.of(tables)
-        self._modules: dict[str, Module | None] = {}
 
     @property
     def exactness(self) -> str:
@@ -75,31 +72,6 @@ class Recorded:
         for row in np.flatnonzero(held >= max(1, least)).tolist():
             yield self.frames[row], wanted & (self.row == row)
 
-    def statements(self, wanted: Bools) -> Iterator[tuple[Frame, Module, ast.stmt, Bools]]:
-        """The statements of the user's own code with wanted accounts that are worth telling at the peak, each with its first line."""
-        found: dict[tuple[str, int], tuple[Frame, Module, ast.stmt, Bools]] = {}
-        for frame, accounts in self.rows(wanted & (self.peak.bytes > 0)):
-            module = self.module(frame)
-            statement = module.statement(frame.line) if module else None
-            if module is None or statement is None:
-                continue
-            key = (frame.file, statement.lineno)
-            first, _, _, before = found.get(key, (frame, module, statement, accounts))
-            found[key] = (min(first, frame, key=lambda one: one.line), module, statement, before | accounts)
-        least = self.least_worth(ALLOCATED_PEAK)
-        yield from (one for one in found.values() if self.at_peak(one[3]) >= least)
-
-    def large_buffers(self, least: int) -> Bools:
-        """Whether the blocks of an account at the peak are of what arrays are made of, and of this size or larger."""
-        large: Bools = self.is_kind("native", "mapping") & (self.peak.bytes >= least * np.maximum(self.peak.blocks, 1))
-        return large
-
-    def of_lines(self, file: str, first: int, last: int) -> Bools:
-        """Whether an account belongs to one of these lines."""
-        is_row = np.array([frame.file == file and first <= frame.line <= last for frame in self.frames], bool)
-        belongs: Bools = self.is_mine & is_row[self.row]
-        return belongs
-
     def at_peak(self, accounts: Bools) -> int:
         """What these accounts held at the peak, in bytes."""
         return int(self.peak.bytes[accounts].sum())
@@ -116,14 +88,14 @@ class Recorded:
         estimated = max(0, int(self.peak.bytes[sampled].sum()))
         return max(0, count - math.ceil(_CERTAIN * math.sqrt(self.tables.header["sample_bytes"] * estimated)))
 
-    def saved_at_peak(self, accounts: Bools, part: float = 1.0, kept: int = 0) -> Saving:
-        """What the allocated peak falls by without `part` of what these accounts hold, but for `kept` bytes of it. It falls no lower than the
+    def saved_at_peak(self, accounts: Bools, part: float = 1.0) -> Saving:
+        """What the allocated peak falls by without `part` of what these accounts hold. It falls no lower than the
         highest of the other moments: `least_bytes` is its distance to what is highest then, at the peaks of the recording's slices."""
         most = int(self.peak.bytes[accounts].sum() * part)
         pieces = self.capture.slices
         highest = 0
         for piece, held in zip(pieces, self._held_by_slice(accounts), strict=True):
-            highest = max(highest, piece.peak_bytes - max(0, int((held - kept - piece.unlisted_bytes) * part)))
+            highest = max(highest, piece.peak_bytes - max(0, int((held - piece.unlisted_bytes) * part)))
         least = min(most, self.peak.allocated_bytes - highest)
         return Saving(self.surely(max(0, least), accounts), most, ALLOCATED_PEAK)
 
@@ -161,18 +133,10 @@ class Recorded:
         peak = self.peak.allocated_bytes if is_allocated else self.capture.resident.program_peak_bytes
         return max(WORTH_TELLING, peak // PART_OF_PEAK)
 
-    def module(self, frame: Frame) -> Module | None:
-        """The source of a frame, parsed; None where it is unknown, not Python, or newer than the recording."""
-        if frame.file not in self._modules:
-            text = "\n".join(self._sources.lines(frame.file))
-            is_known = text and frame.file not in self._sources.changed
-            self._modules[frame.file] = Module.of(text, is_script=self._is_script(frame.file)) if is_known else None
-        return self._modules[frame.file]
-
-    def _is_script(self, file: str) -> bool:
-        """Whether this is the program itself: nothing else has the names of its module."""
-        argv = self.capture.process.argv
-        return bool(argv) and (file == argv[0] or file.endswith("/" + argv[0].rpartition("/")[2]))
+    def source_line(self, frame: Frame) -> str:
+        """The text of a frame's line; "" where it is unknown, or newer than the recording."""
+        text = self._sources.line(frame.file, frame.line)
+        return "" if frame.file in self._sources.changed else text
 
     @cached_property
     def counted(self) -> Bools:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import io
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 
 from hiwater._os.sizes import UNITS
 from hiwater.analysis.curves import Curve, Plot, Span
 from hiwater.errors import PlotLibraryMissing
 from hiwater.report.formatting import printable, size
+from hiwater.report.request import Report
+from hiwater.report.timelines import plots_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,14 +25,22 @@ _WIDTH_INCHES, _HEIGHT_INCHES, _DOTS_PER_INCH = 11.0, 5.2, 130
 _NAME_POINTS, _NAME_ROWS = 9, 3  # the names of scopes are above the axes, in a row for each depth
 
 
-def write(plots: Sequence[Plot], output_format: str, stream: BinaryIO, *, title: str | None = None) -> None:
+def write(reports: Sequence[Report], stream: TextIO, output_format: str) -> None:
+    """Draw the captures of all reports. Raises PlotLibraryMissing."""
+    drawn = io.BytesIO()  # matplotlib would seek in a pipe
+    draw(plots_of(reports), output_format, drawn)
+    stream.flush()
+    stream.buffer.write(drawn.getvalue())
+
+
+def draw(plots: Sequence[Plot], output_format: str, stream: BinaryIO, *, title: str | None = None) -> None:
     """Draw all recordings on the same axes, each from its own start. Raises PlotLibraryMissing."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise PlotLibraryMissing(
             f"matplotlib cannot be used ({error})",
-            "pip install 'hiwater[plot]', or use --terminal, which needs nothing",
+            "pip install 'hiwater[plot]'; `hiwater report CAPTURE --format timeline` needs nothing",
         ) from error
     figure = Figure(figsize=(_WIDTH_INCHES, _HEIGHT_INCHES), layout="constrained")
     axes = figure.subplots()

@@ -11,7 +11,9 @@ from rich.text import Text
 
 from hiwater.analysis.curves import Curve, Plot, Span
 from hiwater.report.formatting import printable, size
+from hiwater.report.request import Report
 from hiwater.report.text import terminal
+from hiwater.report.timelines import plots_of
 
 _ROWS = 16
 _MARGIN = 12  # columns for the sizes on the left
@@ -24,7 +26,12 @@ _DOTS = np.array([[0x01, 0x02, 0x04, 0x40], [0x08, 0x10, 0x20, 0x80]], np.int64)
 _BRAILLE = 0x2800
 
 
-def write(plots: Sequence[Plot], stream: TextIO, *, title: str | None = None) -> None:
+def write(reports: Sequence[Report], stream: TextIO) -> None:
+    """Draw the captures of all reports."""
+    draw(plots_of(reports), stream)
+
+
+def draw(plots: Sequence[Plot], stream: TextIO, *, title: str | None = None) -> None:
     """Draw all recordings on the same axes, each from its own start."""
     console = terminal.console(stream)
     width = max(40, min(console.width, _WIDEST) - _MARGIN - 1)

@@ -1,6 +1,6 @@
 """hiwater under ipygpulogger's name: the same class, figures that are right, no GPU needed.
 
-Found by `PYTHONPATH="$(hiwater compat-path)"`. What differs, and why, is in docs/notebooks.md.
+Found by `PYTHONPATH="$(python -m hiwater.compat)"`. What differs, and why, is in docs/notebooks.md.
 """
 
 from __future__ import annotations

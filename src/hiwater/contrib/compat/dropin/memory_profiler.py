@@ -1,6 +1,6 @@
 """hiwater under memory_profiler's name: the same interface, the same reports.
 
-Found by `PYTHONPATH="$(hiwater compat-path)"`. What differs, and why, is in docs/coming-from-memory-profiler.md.
+Found by `PYTHONPATH="$(python -m hiwater.compat)"`. What differs, and why, is in docs/coming-from-memory-profiler.md.
 """
 
 from __future__ import annotations

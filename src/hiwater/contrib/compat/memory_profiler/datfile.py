@@ -15,7 +15,7 @@ import os
 from collections import defaultdict
 
 from hiwater._os.sizes import BYTES_PER_MIB
-from hiwater.errors import ForeignFile, MissingCapture
+from hiwater.errors import MissingCapture
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -51,17 +51,6 @@ def get_profile_filenames(args: Sequence[str]) -> list[str]:
 
 
 _KEYWORDS = ("CMDLINE", "MEM", "CHLD", "FUNC")
-
-
-def is_profile(path: str) -> bool:
-    """Whether the file begins like one of mprof, or has such a name. False if it cannot be read."""
-    if path.endswith(".dat"):
-        return True
-    try:
-        with open(path, "rb") as file:
-            return file.read(8).startswith(tuple(f"{word} ".encode() for word in _KEYWORDS))
-    except OSError:
-        return False
 
 
 def read_mprofile_file(filename: str) -> Profile:
@@ -128,16 +117,6 @@ def function_labels(dotted_function_names: Iterable[str]) -> dict[str, str]:
                 break
         labels[name] = label
     return labels
-
-
-def read_plot(path: str, *, children: bool = True, functions: bool = True) -> Plot:
-    """The plot of a file. Raises MissingCapture, ForeignFile."""
-    profile = read_mprofile_file(path)
-    if not profile["timestamp"]:
-        raise ForeignFile(f"{path!r} has no samples of memory", "give a file that mprof run has written, or a capture")
-    if not children:
-        profile["children"] = {}
-    return plot_of(profile, functions=functions)
 
 
 def plot_of(profile: Profile, *, functions: bool = True) -> Plot:

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 from hiwater import __version__
 from hiwater._os import procfs
+from hiwater._os.replacing import replacing
 from hiwater.cli.messages import say
-from hiwater.contrib.compat.compat_path import folder as compat_folder
+from hiwater.contrib.compat.drop_ins import folder as compat_folder
 from hiwater.contrib.compat.memory_profiler import datfile
-from hiwater.errors import BadRequest, CaptureUnwritable, HiwaterError, NoSuchProcess, NotFound, NotRunnable
+from hiwater.errors import (
+    BadRequest,
+    CaptureUnwritable,
+    HiwaterError,
+    NoSuchProcess,
+    NotFound,
+    NotRunnable,
+    OutputFailed,
+)
 from hiwater.sampling.usage import memory_usage
 
 TYPE_CHECKING = False
@@ -21,8 +32,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import TextIO
 
+    from hiwater.analysis.curves import Plot
+
 _ATTACHED_SECONDS = 3600.0
-_DRAWINGS = (".png", ".svg", ".pdf")
+_DRAWINGS = ("png", "svg", "pdf")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -257,7 +270,6 @@ def peak_action(words: Sequence[str] | None = None) -> int:
 def plot_action(words: Sequence[str] | None = None) -> int:
     """Plot the newest file or the given ones; on the terminal without -o."""
     from hiwater.analysis.curves import window
-    from hiwater.cli.plot import format_of_file, write_file
 
     parser = _parser("plot", "[options] [file-or-number …]")
     parser.add_argument("-t", "--title", help="instead of the command line")
@@ -278,10 +290,26 @@ def plot_action(words: Sequence[str] | None = None) -> int:
     if parsed.output is None:
         from hiwater.report.text import timeline_plot
 
-        timeline_plot.write(plots, sys.stdout, title=title)
+        timeline_plot.draw(plots, sys.stdout, title=title)
     else:
-        write_file(plots, format_of_file(parsed.output), parsed.output, title)
+        _write_drawing(plots, parsed.output, title)
     return 0
+
+
+def _write_drawing(plots: Sequence[Plot], path: str, title: str | None) -> None:
+    """Write the drawing; the file is replaced only when it is complete. Raises BadRequest, OutputFailed, PlotLibraryMissing."""
+    from hiwater.report.export import plot
+
+    drawing = os.path.splitext(path)[1].lower().removeprefix(".")
+    if drawing not in _DRAWINGS:
+        raise BadRequest(f"{path!r} is no drawing that can be made", "end the name in .png, .svg or .pdf")
+    drawn = io.BytesIO()
+    plot.draw(plots, drawing, drawn, title=title)
+    try:
+        with replacing(Path(path)) as stream:
+            stream.buffer.write(drawn.getvalue())
+    except OSError as error:
+        raise OutputFailed(f"the plot cannot be written to {path!r} ({error.strerror})", "write elsewhere") from error
 
 
 def _window(text: str) -> tuple[float, float]:

@@ -1,6 +1,6 @@
 """hiwater under Fil's name: `python -m filprofiler run script.py`, `%load_ext filprofiler`, `filprofiler.api.profile`.
 
-Found by `PYTHONPATH="$(hiwater compat-path)"`. What differs, and why, is in docs/coming-from-fil.md.
+Found by `PYTHONPATH="$(python -m hiwater.compat)"`. What differs, and why, is in docs/coming-from-fil.md.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """hiwater under pytorch_memlab's name: the same names and tables, sizes that are right, nothing reset, traced or printed by importing it.
 
-Found by `PYTHONPATH="$(hiwater compat-path)"`. What differs, and why, is in docs/coming-from-pytorch-memlab.md.
+Found by `PYTHONPATH="$(python -m hiwater.compat)"`. What differs, and why, is in docs/coming-from-pytorch-memlab.md.
 """
 
 from __future__ import annotations
