@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hiwater._os.cgroup_files import event_counts
+from hiwater._os.cgroup_files import event_counts, is_events_file
 from hiwater._os.process_identity import current_boot_id
 from hiwater.capture import program
 from hiwater.capture.layout import ADDED_FIELDS
@@ -92,15 +92,14 @@ def kills_since(tables: Tables) -> int:
 
     The count is read now, so it says nothing after a restart of the machine, or once the group is gone.
     """
-    facts = tables.facts
-    path, before = facts.get("cgroup_events"), facts.get("oom_kills", "")
+    path, before = tables.facts.get("cgroup_events"), tables.number("oom_kills")
     try:
         same_boot = current_boot_id() == tables.header["boot_id"].decode("ascii", "replace")
     except OSError:
         return 0
-    if not path or not before.isdecimal() or not same_boot:
+    if not path or before is None or not same_boot or not is_events_file(path):
         return 0
-    return max(0, event_counts(path).get("oom_kill", 0) - int(before))
+    return max(0, event_counts(path).get("oom_kill", 0) - before)
 
 
 def suspects(tables: Tables) -> list[str]:

@@ -78,15 +78,17 @@ class Unrecorded:
     why: str
 
 
-def read_folder(folder: Path, run: str) -> list[Row]:
-    """The rows of the index in this folder, each with its `run`; none if there is no index. A last row that is not complete is left out."""
+def read_folder(folder: Path, run: str, begin: int = 0) -> tuple[list[Row], int]:
+    """The rows of the index in this folder from byte `begin` on, each with its `run`, and where the next one will begin; none if there is no index.
+    A last row that is not complete is left out."""
     try:
         with open(trust.open_regular(folder / CHILDREN_INDEX), "rb") as file:
-            content = file.read(_LARGEST_BYTES)
+            file.seek(begin)
+            content = file.read(max(0, _LARGEST_BYTES - begin))
     except OSError:
-        return []
+        return [], begin
     whole = range(0, len(content) - ROW_BYTES + 1, ROW_BYTES)
-    return parse((content[first : first + ROW_BYTES] for first in whole), run)
+    return parse((content[at : at + ROW_BYTES] for at in whole), run), begin + len(whole) * ROW_BYTES
 
 
 def parse(lines: Iterable[bytes], run: str = "") -> list[Row]:

@@ -15,6 +15,7 @@ from hiwater.errors import BadRequest
 from hiwater.report.formatting import printable, size
 from hiwater.report.request import Report
 from hiwater.report.text import terminal
+from hiwater.report.text.notes import source_notes
 
 SCHEMA = "hiwater.lines-of-capture/1"
 _FIGURES_WIDTH, _SOURCE_WIDTH = 65, 90  # columns before the source text; how much of it a file or pipe gets
@@ -58,9 +59,8 @@ def write(report: Report, stream: TextIO) -> None:
             page.show(line)
     if not files:
         page.show(Text("  no file of the program's own asked for memory; --all shows the libraries'"))
-    if sources.changed:
-        names = ", ".join(printable(name, 60) for name in sorted(sources.changed)[:3])
-        page.show(Text(f"! changed since the recording, the source may not be what ran: {names}", "yellow"))
+    for note in source_notes(sources):
+        page.show(Text(f"! {note}", "yellow"))
 
 
 def write_json(reports: Sequence[Report], stream: TextIO) -> None:
