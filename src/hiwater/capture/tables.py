@@ -23,6 +23,7 @@ class Strings:
         places = contents.tables["strings"]
         self._offset, self._length = places["offset"], places["length"]
         self._content = bytes(contents.tables["string_bytes"])
+        self._decoded: dict[int, str] = {}
         self._added: list[str] = []
         self.names: dict[str, str] = {}
         """What is shown in the place of a string: the names of a notebook's cells for their files."""
@@ -37,8 +38,12 @@ class Strings:
         if number >= len(self._offset):
             added = number - len(self._offset)
             return self._added[added] if added < len(self._added) else ""
-        begin = self._offset.item(number)
-        return self._content[begin : begin + self._length.item(number)].decode("utf-8", "replace")
+        text = self._decoded.get(number)
+        if text is None:  # once for each, however many records name it
+            begin = self._offset.item(number)
+            text = self._content[begin : begin + self._length.item(number)].decode("utf-8", "replace")
+            self._decoded[number] = text
+        return text
 
     def shown(self, number: int) -> str:
         """One string; "" for 0. The file of a notebook's cell is that cell's name."""
