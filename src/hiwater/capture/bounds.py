@@ -15,6 +15,10 @@ MOST_TIMES_STORED = 32
 """A capture may unpack to FREE_BYTES and MOST_TIMES_STORED times the room that it takes, on the disk or in an archive: holes and zeros cost whoever
 made it nothing. The tables of a recording compress to a tenth at most."""
 
+LARGEST_FIGURE = 1 << 62
+"""Of unsigned numbers: no count, time or size is larger, and two of them can be added up."""
+LONGEST_NAME_BYTES = 4096  # of a function, a file and the like; of longer ones the beginning is read
+
 LARGEST_INDEX_BYTES = 8 << 20  # of a merged capture, as JSON: 60,000 captures
 LARGEST_DIRECTORY_BYTES = 16 << 20  # of an archive: 100,000 members
 LARGEST_ROWS_BYTES = 64 << 20  # of the index of a run: 131,072 rows

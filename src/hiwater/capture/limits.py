@@ -79,10 +79,13 @@ def read_relatives(tables: Tables) -> dict[int, SeenFromOutside]:
     if rows is None:
         return {}
     started = min(tables.header["started_unix_ns"], 1 << 62)
-    columns = [rows[name].astype(np.int64) for name in ("at_ns", "resident_bytes", "shared_excess_bytes")]
+    rows = rows[np.argsort(rows["pid"], kind="stable")]
+    pids, begins = np.unique(rows["pid"], return_index=True)
     found = {}
-    for pid in np.unique(rows["pid"]).tolist():
-        at, resident, excess = (column[rows["pid"] == pid] for column in columns)
+    for pid, readings in zip(pids.tolist(), np.split(rows, begins[1:]), strict=False):
+        at, resident, excess = (
+            readings[name].astype(np.int64) for name in ("at_ns", "resident_bytes", "shared_excess_bytes")
+        )
         found[pid] = SeenFromOutside(started + np.minimum(at, 1 << 61), resident, excess)
     return found
 

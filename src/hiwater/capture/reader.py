@@ -17,7 +17,18 @@ import numpy.typing as npt
 
 from hiwater.capture import bounds
 from hiwater.capture.format import KINDS
-from hiwater.capture.layout import FIRST_BYTES, HeaderStart, Schema, Table, corrupt, parse_schema, read_start, truncated
+from hiwater.capture.layout import (
+    FIRST_BYTES,
+    NEEDED_FIELDS,
+    OPTIONAL_FIELDS,
+    HeaderStart,
+    Schema,
+    Table,
+    corrupt,
+    parse_schema,
+    read_start,
+    truncated,
+)
 from hiwater.capture.process import STATE_ENDED, STATE_FAILED, STATE_RECORDING
 from hiwater.capture.versions import from_version_1
 from hiwater.errors import ForeignFile, MissingCapture
@@ -152,6 +163,10 @@ def _check_header(header: dict[str, Any], schema: Schema, start: HeaderStart) ->
         raise corrupt(f"its epoch is {header['epoch_index']}")
     if len(schema.tables) > len(header["table_count"]):
         raise corrupt("it has more tables than counts of their records")
+    for name, value in header.items():
+        numbers = value if isinstance(value, list) else [value]
+        if any(isinstance(number, int) and abs(number) > bounds.LARGEST_FIGURE for number in numbers):
+            raise corrupt(f"its header's {name!r} is beyond any figure")
     for table in schema.tables.values():
         if header["table_count"][table.number] > bounds.MOST_RECORDS.get(table.name, _MOST_OF_OTHERS):
             raise corrupt(f"it counts more records of {table.name!r} than a capture can hold")
@@ -240,10 +255,20 @@ def check_references(header: dict[str, Any], tables: dict[str, Records]) -> None
         raise corrupt("an account is of no known kind of memory")
     if counts["account_peaks"] < counts["accounts"]:
         raise corrupt("accounts lack their peaks")
+    _check_figures(tables)
     _check_slices(tables["slices"], counts["slice_entries"])
     at_ns = tables["timeline"]["at_ns"]
     if np.any(at_ns[1:] < at_ns[:-1]):
         raise corrupt("its timeline runs backwards")
+
+
+def _check_figures(tables: dict[str, Records]) -> None:
+    for name, fields in (NEEDED_FIELDS | OPTIONAL_FIELDS).items():
+        for field in fields:
+            if name not in tables or not len(tables[name]) or tables[name].dtype[field] != np.uint64:
+                continue
+            if int(tables[name][field].max()) > bounds.LARGEST_FIGURE:
+                raise corrupt(f"a figure in {field!r} of {name!r} is beyond any")
 
 
 def _check_slices(slices: Records, entries: int) -> None:
