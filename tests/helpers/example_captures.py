@@ -152,6 +152,7 @@ def with_source(folder: Path) -> Recording:
     (folder / "tool").write_text("#!/usr/bin/env python3\nz = 2\n")
     (folder / "secret").write_text("password\n")
     recording = Recording()
+    recording.fact("cwd", str(folder))
     recording.header["started_unix_ns"] = 1 << 62
     for name, line in (("own.py", 2), ("tool", 2), ("secret", 1)):
         recording.allocate(recording.path(("f", str(folder / name), line)), 10)

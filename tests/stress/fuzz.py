@@ -1,7 +1,7 @@
-"""Fuzzing: captures that were really made, changed in all ways `mutants` knows, are opened and shown in all manners.
+"""Fuzzing: captures and the files around them, changed in all ways that `mutants` and `parts` know, are read by every verb and written in every format.
 
-`make fuzz` runs it for a minute; `python tests/stress/fuzz.py [SECONDS [SEED]]` does too. Each must give an answer or one clear error, in a few seconds
-and a bounded memory; and one changed figure must never change a peak that is still called sound. What does not is kept, and the exit code is 1.
+`make fuzz` runs 100,000 mutants of a random seed; `python tests/stress/fuzz.py [COUNT [SEED]]` does too. Each must give an answer, or one clear line and exit code 2, within 5 s of processor time and 512 MiB; and one changed figure must never change a peak
+that is still called sound. What does not is kept and named, and the exit code is 1.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import pickle
+import re
 import resource
 import shutil
 import signal
@@ -16,21 +18,26 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 import warnings
+from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from typing import NoReturn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "helpers"))
+import parts
 from mutants import FIELDS, Original
+from snapshot_double import Allocator, frame
 
-SECONDS = 60.0
-MOST_SECONDS = 10
-MOST_MEMORY = 600 << 20  # address space beside what the reader's libraries take
+COUNT = 100_000
+MOST_SECONDS, MOST_BYTES = 5, 512 << 20
+MOST_WAIT_SECONDS = 120  # of the clock, on a busy machine: what waits for something waits for ever
+MOST_FAILURES = 20
 
 PROGRAMS = {
     "objects": """
-import threading, json, mmap, time
+import threading, json, mmap, time, hiwater
 kept = {}
 def work(name):
     for n in range(400):
@@ -41,15 +48,19 @@ for thread in threads: thread.start()
 for thread in threads: thread.join()
 area = mmap.mmap(-1, 5_000_000)
 def down(n): return [n, down(n - 1)] if n else bytearray(9_000_000)
-tree = down(60)
+for n in range(4):
+    tree = down(60)
+    hiwater.mark("round")
+    kept[n] = bytearray(300_000)
 kept.clear()
 """,
-    "scopes": """
+    "phases": """
 import hiwater, os, time
 with hiwater.track("outer"):
     held = [bytearray(10_000) for _ in range(500)]
     with hiwater.track("inner"):
         time.sleep(0.1)
+    hiwater.holders()
 os._exit(0)
 """,
     "deep": """
@@ -62,19 +73,279 @@ def down(n):
 def aside(n):
     kept.append(bytearray(2000))
     if n: down(n - 1)
-down(10_000)
+down(800)
 os.kill(os.getpid(), 9)
 """,
     "killed": "import os, time\nheld = [bytearray(n) for n in range(3000)]\ntime.sleep(0.1)\nos.kill(os.getpid(), 9)",
+    "family": """
+import os, subprocess, sys
+held = bytearray(3_000_000)
+for n in range(3):
+    if os.fork() == 0:
+        more = bytearray((n + 1) * 2_000_000)
+        os._exit(0)
+    os.wait()
+subprocess.run([sys.executable, "-c", "x = bytearray(4_000_000)"])
+subprocess.run([sys.executable, "-S", "-c", "pass"])
+""",
 }
-SHOWN = [
-    *([f"--format={name}"] for name in ("text", "tree", "table", "lines", "json", "collapsed", "svg", "html", "csv", "speedscope", "pprof")),
-    ["--format=text", "--at=end"], ["--format=svg", "--inverted"], ["--format=json", "--by=file"], ["--format=text", "--at=0:9"],
-    ["--format=collapsed", "--at=0.05"], ["--format=table", "--by=thread"], ["--format=tree", "--kind=native", "--inverted"], ["--format=tree", "--inverted"], ["--format=collapsed", "--inverted"],
+WATCHED = "import time, os\nx = bytearray(9_000_000)\nif os.fork() == 0: time.sleep(0.2); os._exit(0)\ntime.sleep(0.3)"
+
+MUTANT, ORIGINAL, OUT = "MUTANT", "ORIGINAL", "OUT"
+FORMATS = (
+    "text",
+    "markdown",
+    "tree",
+    "table",
+    "lines",
+    "json",
+    "collapsed",
+    "svg",
+    "html",
+    "csv",
+    "speedscope",
+    "pprof",
+)
+VIEWS = [
+    *(["report", MUTANT, f"--format={name}", "-o-"] for name in FORMATS),
+    ["report", MUTANT], ["report", MUTANT, "--full"], ["report", MUTANT, "--full", "--stacks"], ["report", MUTANT, "--kept"],
+    ["report", MUTANT, "--at=end"], ["report", MUTANT, "--at=0:9", "--full"], ["report", MUTANT, "--at=oom"],
+    ["report", MUTANT, "--format=svg", "--inverted", "-o-"], ["report", MUTANT, "--format=json", "--by=file"],
+    ["report", MUTANT, "--format=collapsed", "--at=0.05"], ["report", MUTANT, "--format=table", "--by=thread"],
+    ["report", MUTANT, "--format=tree", "--kind=native", "--inverted"], ["report", MUTANT, "--format=collapsed", "--inverted"],
+    ["report", MUTANT, "--kind=device"], ["report", MUTANT, "--format=html", "--source=all", "-o-"], ["report", MUTANT, ORIGINAL],
+    ["diff", ORIGINAL, MUTANT], ["diff", MUTANT, ORIGINAL, "--format=json"], ["diff", ORIGINAL, MUTANT, "--format=markdown", "--by=line"],
+    ["diff", ORIGINAL, MUTANT, "--format=html", "-o-"], ["leaks", MUTANT], ["leaks", MUTANT, "--format=json"],
+    ["check", MUTANT, "--peak", "1GiB"], ["check", MUTANT, "--baseline", ORIGINAL], ["holders", MUTANT], ["holders", MUTANT, "--format=json"],
+    ["live", "--once", MUTANT], ["live", "--once", "--view=processes", MUTANT], ["report", MUTANT, "--format=timeline", "-o-"],
+    ["merge", "-q", "-o", OUT, MUTANT, ORIGINAL], ["snapshot", "-q", MUTANT, "-o", OUT],
 ]  # fmt: skip
+FINDS = {"check": (1,), "leaks": (1, 3), "diff": (1,)}  # exit codes where something was found, or too little is known
+UNSAFE = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
-class Out(io.StringIO):
+def make_originals(folder: Path) -> None:
+    """Captures that are really made: of the engine, of `hiwater sample`, of a run of several processes, merged, with a history, and a history."""
+    for name, program in PROGRAMS.items():
+        _hiwater("run", "-q", "-o", f"{folder}/{name}.hiw", "-c", program)
+    _hiwater("sample", "-o", f"{folder}/timeline.hiw", "--", sys.executable, "-c", WATCHED)
+    _hiwater("merge", "-q", "-o", f"{folder}/merged.hiw", f"{folder}/family.hiw", f"{folder}/phases.hiw")
+    from hiwater.capture import attachments
+
+    history = pickle.dumps(_history())
+    (folder / "snapshot.pickle").write_bytes(history)
+    shutil.copy(folder / "phases.hiw", folder / "device.hiw")
+    attachments.append(str(folder / "device.hiw"), {"torch.pickle": history, "oom.json": b'{"requested_bytes": 5}'})
+    for path in [*folder.glob("*.hiw"), *folder.glob("*.d/*.hiw")]:
+        if path.name != "merged.hiw":  # small extents make small mutants
+            path.write_bytes(parts.Parts(path.read_bytes(), extent_bytes=4096).to_bytes())
+
+
+def _hiwater(*words: str) -> None:
+    subprocess.run([sys.executable, "-m", "hiwater", *words], check=False, timeout=60, capture_output=True)
+
+
+def _history() -> object:
+    allocator = Allocator()
+    held = [allocator.alloc(1000 * number, [frame("step", number % 7), frame("main", 3)]) for number in range(1, 60)]
+    for address in held[::3]:
+        allocator.free(address)
+    return allocator.snapshot()
+
+
+class Originals:
+    """Their contents, and what is done with them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.captures = {
+            path: Original(path.read_bytes()) for path in sorted(folder.glob("*.hiw")) if path.name != "merged.hiw"
+        }
+        self.run = folder / "family.hiw"
+        self.children = sorted((folder / "family.hiw.d").glob("*.hiw"))
+
+    def mutant(self, number: int, seed: int, place: Path) -> Mutant:
+        """Write mutant `number` below `place`."""
+        random = Random(f"{seed}/{number}")
+        shutil.rmtree(place, ignore_errors=True)
+        place.mkdir()
+        kind = random.choices(("figure", "bytes", "parts", "merged", "run", "history"), (15, 20, 45, 7, 9, 4))[0]
+        made = getattr(self, f"_{kind}")(random, place)
+        made.what = f"{seed}/{number}, {made.original.name}: {made.what}"
+        made.view = random.choice(VIEWS)
+        return made
+
+    def _write(self, place: Path, original: Path, made: tuple[bytes, str]) -> Mutant:
+        (place / original.name).write_bytes(made[0])
+        return Mutant(place / original.name, original, made[1])
+
+    def _figure(self, random: Random, place: Path) -> Mutant:
+        path = random.choice(list(self.captures))
+        changed = bytearray(self.captures[path].content)
+        what = random.choice(FIELDS)(self.captures[path], changed, random)
+        made = self._write(place, path, (bytes(changed), what))
+        made.is_one_figure = True
+        return made
+
+    def _bytes(self, random: Random, place: Path) -> Mutant:
+        path = random.choice(list(self.captures))
+        return self._write(place, path, self.captures[path].mutant(random))
+
+    def _parts(self, random: Random, place: Path) -> Mutant:
+        path = random.choice(list(self.captures))
+        return self._write(place, path, parts.mutant(self.captures[path].content, random))
+
+    def _merged(self, random: Random, place: Path) -> Mutant:
+        path = self.folder / "merged.hiw"
+        return self._write(place, path, parts.merged_mutant(path.read_bytes(), random))
+
+    def _history(self, random: Random, place: Path) -> Mutant:
+        path = self.folder / "snapshot.pickle"
+        return self._write(place, path, parts.bytes_changed(path.read_bytes(), random))
+
+    def _run(self, random: Random, place: Path) -> Mutant:
+        shutil.copy(self.run, place)
+        folder = shutil.copytree(f"{self.run}.d", place / f"{self.run.name}.d")
+        if random.random() < 0.5:
+            index = folder / "index.jsonl"
+            content, what = parts.rows_mutant(index.read_bytes(), random)
+            index.write_bytes(content)
+        else:
+            child = random.choice(self.children)
+            content, what = parts.mutant(child.read_bytes(), random)
+            (folder / child.name).write_bytes(content)
+        return Mutant(place / self.run.name, self.run, what)
+
+
+@dataclass
+class Mutant:
+    path: Path
+    original: Path
+    what: str
+    view: list[str] = field(default_factory=list)
+    is_one_figure: bool = False
+    out: Path | None = None
+
+    def words(self) -> list[str]:
+        named = {
+            MUTANT: str(self.path),
+            ORIGINAL: str(self.original),
+            OUT: str(self.out or self.path.parent / "out.hiw"),
+        }
+        return [named.get(word, word) for word in self.view]
+
+
+def figures(path: Path) -> tuple[int, ...] | None:
+    """The figures of a capture that is called sound; None of another."""
+    import hiwater
+    from hiwater.errors import HiwaterError
+
+    with contextlib.suppress(HiwaterError):
+        capture = hiwater.open(path)
+        # One that was killed may be in the midst of an event: its figures are sound within that.
+        if not capture.problems() and not capture.lost_events and capture.process.ended == "exit":
+            return (capture.peak.allocated_bytes, capture.peak.allocated_blocks, capture.end.allocated_bytes)
+    return None
+
+
+@dataclass
+class Result:
+    """What many mutants came to."""
+
+    count: int = 0
+    peak_bytes: int = 0
+    peak_of: str = ""
+    seconds: float = 0
+    seconds_of: str = ""
+    failures: list[str] = field(default_factory=list)
+
+    def add(self, other: Result) -> None:
+        self.count += other.count
+        self.failures += other.failures
+        self.peak_bytes, self.peak_of = max((self.peak_bytes, self.peak_of), (other.peak_bytes, other.peak_of))
+        self.seconds, self.seconds_of = max((self.seconds, self.seconds_of), (other.seconds, other.seconds_of))
+
+    def __str__(self) -> str:
+        return (
+            f"{self.count:,} mutants, {len(self.failures)} failures\n"
+            f"highest peak {self.peak_bytes / (1 << 20):.0f} MiB: {self.peak_of}\nmost processor time {self.seconds:.2f} s: {self.seconds_of}"
+        )
+
+
+class TooLong(BaseException):
+    """A mutant took longer than any may."""
+
+
+class Reader:
+    """Reads mutants in this process, one after the other, with a limit on its memory."""
+
+    def __init__(self, originals: Originals, place: Path) -> None:
+        self._originals, self._place = originals, place
+        self._truth = {path: figures(path) for path in originals.captures}
+        for number, words in enumerate(VIEWS):  # they import what they need
+            (place / str(number)).mkdir()
+            self._problem(Mutant(originals.run, originals.run, "", words, out=place / str(number) / "out.hiw"))
+        taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (taken + 2 * MOST_BYTES, resource.RLIM_INFINITY))
+        signal.signal(signal.SIGVTALRM, self._too_long)
+
+    @staticmethod
+    def _too_long(*_: object) -> NoReturn:
+        raise TooLong
+
+    def read(self, number: int, seed: int) -> Result:
+        mutant = self._originals.mutant(number, seed, self._place / "mutant")
+        Path("/proc/self/clear_refs").write_text("5")  # resets the peak
+        begun = time.process_time()
+        problem = self._problem(mutant)
+        seconds, peak = time.process_time() - begun, _peak_bytes()
+        if not problem and seconds > MOST_SECONDS:
+            problem = f"{seconds:.1f} s of processor time"
+        if not problem and peak > MOST_BYTES:
+            problem = f"a peak of {peak >> 20} MiB"
+        failures = [f"{mutant.what}; {' '.join(mutant.view)}: {problem}"] if problem else []
+        return Result(1, peak, mutant.what, seconds, mutant.what, failures)
+
+    def _problem(self, mutant: Mutant) -> str:
+        """What is wrong with how a mutant was read; "" if nothing is."""
+        from hiwater import cli
+
+        out, told = _Out(), io.StringIO()
+        signal.setitimer(signal.ITIMER_VIRTUAL, 2 * MOST_SECONDS)
+        try:
+            with contextlib.redirect_stdout(out), contextlib.redirect_stderr(told):
+                sys.__stderr__ = told  # type: ignore[misc]  # where hiwater's messages go
+                code = cli.main(mutant.words())
+            now = figures(mutant.path) if mutant.is_one_figure and code == 0 else None
+        except SystemExit as end:
+            code, now = end.code, None
+        except BaseException:  # noqa: BLE001 - of whatever kind: it is what is looked for
+            return traceback.format_exc()[-1200:]
+        finally:
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        if now is not None and self._truth[mutant.original] not in (None, now):
+            return f"figures {self._truth[mutant.original]} became {now} and are called sound"
+        return _problem_of(
+            mutant.view, code, out.getvalue() + out.buffer.getvalue().decode("utf-8", "replace"), told.getvalue()
+        )
+
+
+def _problem_of(view: list[str], code: object, out: str, told: str) -> str:
+    if code not in (0, 2, *FINDS.get(view[0], ())):
+        return f"exit code {code}: {told[-900:]}"
+    if code == 2 and (out or len(told.splitlines()) != 1 or not told.startswith("hiwater")):
+        return f"an error that is not one line alone: {out[:200]!r} {told[-400:]!r}"
+    if "--format=pprof" not in view and (unsafe := UNSAFE.search(out + told)):
+        return f"an unsafe character: {unsafe[0]!r}"
+    return ""
+
+
+def _peak_bytes() -> int:
+    status = Path("/proc/self/status").read_text()
+    return int(re.search(r"VmHWM:\s+(\d+)", status)[1]) << 10  # type: ignore[index]
+
+
+class _Out(io.StringIO):
     """A stream of text with one of bytes below it, as stdout has."""
 
     def __init__(self) -> None:
@@ -82,122 +353,82 @@ class Out(io.StringIO):
         self.buffer = io.BytesIO()
 
 
-class TooLong(BaseException):
-    """A look at a mutant took longer than any may."""
+def read_mutants(folder: Path, count: int, seed: int, workers: int, *, is_talking: bool = False) -> Result:
+    """Read mutants 0 to `count` of the originals in `folder`, in so many processes."""
+    whole = Result()
+    running = [Worker(folder, range(number, count, workers), seed, is_talking=is_talking) for number in range(workers)]
+    while any(worker.is_running(whole) for worker in running):
+        time.sleep(0.1)
+    return whole
 
 
-def make_originals(folder: Path) -> list[Path]:
-    made = []
-    for name, program in PROGRAMS.items():
-        made.append(folder / f"{name}.hiw")
-        words = [sys.executable, "-m", "hiwater", "run", "-q", "-o", str(made[-1]), "-c", program]
-        subprocess.run(words, check=False, timeout=60, capture_output=True)
-    made.append(folder / "timeline.hiw")
-    words = [
-        "sample",
-        "-o",
-        str(made[-1]),
-        "--",
-        sys.executable,
-        "-c",
-        "import time; x = bytearray(9_000_000); time.sleep(0.3)",
-    ]
-    subprocess.run([sys.executable, "-m", "hiwater", *words], check=True, timeout=60, capture_output=True)
-    return made
+class Worker:
+    """A process that reads mutants. If one of them ends it, or it waits for ever, another goes on with the next."""
 
+    def __init__(self, folder: Path, numbers: range, seed: int, *, is_talking: bool) -> None:
+        self._folder, self._numbers, self._seed, self._is_talking = folder, numbers, seed, is_talking
+        self._start()
 
-def look(path: Path, random: Random) -> tuple[bool, tuple[int, ...]]:
-    """Opens and shows it; gives whether it is called sound, and its figures. Raises what must not be raised."""
-    import hiwater
-    from hiwater import cli
-    from hiwater.errors import HiwaterError
+    def _start(self) -> None:
+        self._place = Path(tempfile.mkdtemp(dir=self._folder))
+        self._child = os.fork()
+        if self._child == 0:
+            code = 1
+            try:
+                self._work()
+                code = 0
+            except BaseException:  # noqa: BLE001 - it must not go on in the parent's code
+                traceback.print_exc()
+            finally:
+                os._exit(code)
 
-    try:
-        capture = hiwater.open(path)
-        # One that was killed may be in the midst of an event: its figures are sound within that.
-        sound = not capture.problems() and not capture.lost_events and capture.process.ended == "exit"
-        figures = (capture.peak.allocated_bytes, capture.peak.allocated_blocks, capture.end.allocated_bytes)
-        _ = (
-            capture.process,
-            capture.facts,
-            capture.timeline,
-            capture.markers,
-            capture.residency_snapshots,
-            capture.processes,
-            capture.scopes,
+    def _work(self) -> None:
+        warnings.simplefilter("error")
+        os.chdir(self._place)
+        (self._place / "result").write_bytes(pickle.dumps(Result()))
+        reader, whole, begun = Reader(Originals(self._folder), self._place), Result(), time.monotonic()
+        for number in self._numbers:
+            (self._place / "number").write_text(str(number))
+            found = reader.read(number, self._seed)
+            whole.add(found)
+            if self._is_talking and (found.failures or whole.count % 1000 == 0):
+                print(*found.failures, f"{time.monotonic() - begun:.0f} s: {whole}", flush=True)
+            (self._place / "result").write_bytes(pickle.dumps(whole))
+            if len(whole.failures) >= MOST_FAILURES:
+                break
+
+    def is_running(self, whole: Result) -> bool:
+        """Add to `whole` what it found, if it has ended."""
+        ended, status = os.waitpid(self._child, os.WNOHANG)
+        at = self._place / "number"
+        if not ended and at.exists() and time.time() - at.stat().st_mtime > MOST_WAIT_SECONDS:
+            os.kill(self._child, signal.SIGKILL)
+        if not ended:
+            return True
+        whole.add(pickle.loads((self._place / "result").read_bytes()))
+        if not status:
+            return False
+        last = int(at.read_text()) if at.exists() else self._numbers[-1]
+        whole.failures.append(
+            f"{self._seed}/{last}: it ended its reader, or made it wait ({os.waitstatus_to_exitcode(status)})"
         )
-        for piece in capture.slices[:50]:
-            _ = capture.of_slice(piece).allocated_bytes
-    except HiwaterError as error:
-        if "\n" in str(error):
-            raise AssertionError(f"an error of several lines: {error}") from error
-        sound, figures = False, ()
-    for words in random.sample(SHOWN, 2):
-        said, told = Out(), io.StringIO()
-        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(told):
-            code = cli.main(["report", str(path), *words])
-        if code not in (0, 2):
-            raise AssertionError(f"{words}: exit code {code}: {told.getvalue()}")
-        if code == 2 and (said.getvalue() or len(told.getvalue().splitlines()) != 1):
-            raise AssertionError(f"{words}: an error that is not one line alone: {told.getvalue()}")
-    return sound, figures
-
-
-def work(folder: Path, seconds: float, seed: int) -> int:
-    """The process that looks at mutants: it ends with the first that is wrong, or is killed by it."""
-
-    def too_long(*_: object) -> NoReturn:
-        raise TooLong
-
-    warnings.simplefilter("error")
-    signal.signal(signal.SIGALRM, too_long)
-    originals = {path: Original(path.read_bytes()) for path in sorted(folder.glob("*.hiw"))}
-    truth = {path: look(path, Random(0)) for path in originals}
-    limit_memory()
-    until, number, mutant = time.monotonic() + seconds, 0, folder / "mutant"
-    while time.monotonic() < until:
-        random = Random(f"{seed}/{number}")
-        path = random.choice(list(originals))
-        if one_figure := random.random() < 0.3:
-            changed = bytearray(originals[path].content)
-            what = random.choice(FIELDS)(originals[path], changed, random)
-            content = bytes(changed)
-        else:
-            content, what = originals[path].mutant(random)
-        mutant.write_bytes(content)
-        (folder / "what").write_text(f"{path.name}, {seed}/{number}: {what}")
-        signal.setitimer(signal.ITIMER_REAL, MOST_SECONDS)
-        sound, figures = look(mutant, random)
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        if one_figure and sound and truth[path][0] and figures != truth[path][1]:
-            raise AssertionError(f"figures {truth[path][1]} became {figures} and are called sound")
-        number += 1
-    print(f"{number:,} mutants of {len(originals)} captures, seed {seed}", flush=True)
-    return 0
-
-
-def limit_memory() -> None:
-    with open("/proc/self/statm") as file:
-        taken = int(file.read().split()[0]) * os.sysconf("SC_PAGESIZE")
-    resource.setrlimit(resource.RLIMIT_AS, (taken + MOST_MEMORY, resource.RLIM_INFINITY))
+        self._numbers = range(last + self._numbers.step, self._numbers.stop, self._numbers.step)
+        if self._numbers and len(whole.failures) < MOST_FAILURES:
+            self._start()
+            return True
+        return False
 
 
 def main() -> int:
-    words = sys.argv[1:]
-    if words[:1] == ["--work"]:
-        return work(Path(words[1]), float(words[2]), int(words[3]))
-    seconds = float(words[0]) if words else SECONDS
-    seed = int(words[1]) if len(words) > 1 else time.time_ns() % 1_000_000
+    count = int(sys.argv[1]) if len(sys.argv) > 1 else COUNT
+    seed = int(sys.argv[2]) if len(sys.argv) > 2 else time.time_ns() % 1_000_000
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        make_originals(folder)
-        done = subprocess.run([sys.executable, __file__, "--work", name, str(seconds), str(seed)], check=False)
-        if done.returncode == 0:
-            return 0
-        kept = Path(tempfile.gettempdir(), f"hiwater-fuzz-{seed}.hiw")
-        shutil.copy(folder / "mutant", kept)
-        print(f"FAILED with {done.returncode}: {(folder / 'what').read_text()}; kept as {kept}", file=sys.stderr)
-        return 1
+        make_originals(Path(name))
+        result = read_mutants(Path(name), count, seed, os.cpu_count() or 1, is_talking=True)
+    print(f"seed {seed}: {result}")
+    for failure in result.failures:
+        print(f"FAILED {failure}", file=sys.stderr)
+    return 1 if result.failures else 0
 
 
 if __name__ == "__main__":

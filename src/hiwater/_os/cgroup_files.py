@@ -59,7 +59,7 @@ class MemoryCgroup:
 def find(pid: int | str = "self", proc: str = "/proc") -> MemoryCgroup:
     """Return the memory cgroup of a process; raises MeterUnavailable where none can be read."""
     memberships = (_text(f"{proc}/{pid}/cgroup") or "").splitlines()
-    mounts = [line.split() for line in (_text(f"{proc}/{pid}/mountinfo") or "").splitlines() if " - cgroup" in line]
+    mounts = _mounts(pid, proc)
     for membership in memberships:
         _, controllers, path = membership.split(":", 2)
         version = 2 if controllers == "" else 1
@@ -74,6 +74,17 @@ def find(pid: int | str = "self", proc: str = "/proc") -> MemoryCgroup:
     raise hiwater.errors.MeterUnavailable(
         "no memory cgroup can be read here", "run where /sys/fs/cgroup shows the memory controller"
     )
+
+
+def _mounts(pid: int | str = "self", proc: str = "/proc") -> list[list[str]]:
+    """Return the fields of each mount of a cgroup file system, as mountinfo has them."""
+    return [line.split() for line in (_text(f"{proc}/{pid}/mountinfo") or "").splitlines() if " - cgroup" in line]
+
+
+def is_events_file(path: str) -> bool:
+    """Return whether this is a cgroup's file with events: the path may come from a capture that was made elsewhere, and name any file."""
+    is_named = os.path.basename(path) in [names[2] for names in _NAMES.values()] and os.path.realpath(path) == path
+    return is_named and any(path.startswith(mount[4].rstrip("/") + "/") for mount in _mounts())
 
 
 def _within(version: int, mount_point: str, mount_root: str, path: str) -> MemoryCgroup | None:

@@ -42,8 +42,9 @@ def _is_secure() -> bool:
 
 
 def open_regular(path: str | os.PathLike[str]) -> int:
-    """A descriptor for reading a regular file. Raises OSError; a FIFO or a device that somebody put there would block, or do something."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+    """A descriptor for reading a regular file. Raises OSError; a FIFO, a device or a link that somebody put there would block, do something, or lead
+    elsewhere."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY | os.O_NOFOLLOW)
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
         return descriptor
     os.close(descriptor)

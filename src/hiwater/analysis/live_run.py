@@ -6,11 +6,9 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from hiwater._os import trust
 from hiwater.analysis.live import LiveProcess
 from hiwater.analysis.live_all import AllProcesses
 from hiwater.capture import find, opening, run_folder, run_index
-from hiwater.capture.destination import CHILDREN_INDEX
 from hiwater.capture.follow import Follower
 from hiwater.capture.run_index import Row, ShortProcess, Unrecorded
 from hiwater.errors import CaptureError, MissingCapture
@@ -124,15 +122,9 @@ class LiveRun:
                 except CaptureError:  # it is being made: it is tried again
                     changed_ns = 0
         self._folder_changed_ns = changed_ns
-        new = list[Row]()
-        with suppress(OSError), open(trust.open_regular(self._folder / CHILDREN_INDEX), "rb") as index:
-            index.seek(self._index_bytes)
-            rows = index.read()
-            whole = len(rows) // run_index.ROW_BYTES * run_index.ROW_BYTES
-            self._index_bytes += whole
-            new = run_index.parse(rows[:whole].splitlines(), self._run_id or "")
-            self._rows += new
-            self._count_from_ns = time.time_ns() + _BEGINS_WITHIN_NS if new else self._count_from_ns
+        new, self._index_bytes = run_index.read_folder(self._folder, self._run_id or "", self._index_bytes)
+        self._rows += new
+        self._count_from_ns = time.time_ns() + _BEGINS_WITHIN_NS if new else self._count_from_ns
         if new or 0 < self._count_from_ns < time.time_ns():
             self._count_others()
 
@@ -147,6 +139,7 @@ class LiveRun:
 
     def _add(self, path: Path) -> None:
         """Add a capture of the folder, if it belongs to the run."""
+        run_folder.refuse_link(path)
         facts = opening.read(path).facts
         run_id = facts.get("run_id", "")
         self._run_id = self._run_id or run_id

@@ -12,7 +12,6 @@ import json
 import os
 import struct
 import zipfile
-import zlib
 
 from hiwater.capture.format import MAGIC
 from hiwater.errors import CaptureUnwritable
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
 
 TABLE = "attached"
 _START = struct.Struct("<8sIIQQQQQI")  # as in layout.py, which needs numpy
-_LARGEST_MEMBER_BYTES = 4 << 30
 _MORE_COUNTS_OFFSET, _MORE_COUNTS = 3072, 64  # in the header, where the engine's own room for counts is used up
 _REMEDY = "the capture itself is whole; only the memory of devices is missing in it"
 
@@ -116,19 +114,19 @@ def _write(descriptor: int, content: bytes, offset: int) -> None:
 
 def read(contents: Contents) -> dict[str, bytes]:
     """What is attached to a capture, by name. Raises CorruptCapture."""
+    from hiwater.capture import archives, bounds
     from hiwater.capture.layout import corrupt
 
     table = contents.tables.get(TABLE)
     if table is None or not len(table):
         return {}
     try:
-        with zipfile.ZipFile(io.BytesIO(table.tobytes())) as archive:
+        with archives.opened(io.BytesIO(table.tobytes())) as archive:
             members = archive.infolist()
-            if sum(member.file_size for member in members) > _LARGEST_MEMBER_BYTES:
+            if sum(member.file_size for member in members) > bounds.most_unpacked(len(table)):
                 raise corrupt("what is attached to it is larger than can be")
+            for member in members:
+                archives.check_member(archive, member.filename, member.file_size)
             return {member.filename: archive.read(member) for member in members}
-    except (
-        zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError, KeyError, struct.error,
-        OverflowError, OSError,
-    ) as error:  # fmt: skip
+    except archives.DAMAGE as error:
         raise corrupt(f"what is attached to it cannot be unpacked ({error})") from error

@@ -16,17 +16,16 @@ import io
 import json
 import os
 import re
-import struct
 import tempfile
 import zipfile
-import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
-from hiwater.capture import histories, run_index
+from hiwater.capture import archives, bounds, histories, run_index
+from hiwater.capture.archives import DAMAGE
 from hiwater.capture.destination import MERGED_INDEX, head_of, is_merged
 from hiwater.capture.layout import corrupt, incompatible
 from hiwater.capture.reader import Contents, read, read_descriptor
@@ -37,13 +36,7 @@ FORMAT = "hiwater.merged"
 ROWS = "hiwater.rows.jsonl"
 COPIED_AT_ONCE = 1 << 20
 LARGEST_CAPTURE_BYTES = 4 << 30  # above what the format's extents can hold
-_LARGEST_INDEX_BYTES = 64 << 20
 _DEVICE = re.compile(r"[a-z]+:[0-9]+")
-# What zipfile and zlib raise for files that were damaged, beside OSError for places that are none.
-_DAMAGE = (
-    zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError, KeyError, struct.error,
-    OverflowError, OSError,
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +65,10 @@ def rows(path: str | os.PathLike[str]) -> list[run_index.Row]:
         named = _index(archive).get("rows")
         if named is None:
             return []
-        content = io.BytesIO()
-        _copy(archive, _member(named), content)
+        member, content = _member(named), io.BytesIO()
+        if member.bytes > bounds.LARGEST_ROWS_BYTES:
+            raise corrupt("its rows are more than can be")
+        _copy(archive, member, content)
     return run_index.parse(content.getvalue().splitlines())
 
 
@@ -128,19 +123,20 @@ def _read_member(archive: zipfile.ZipFile, path: str | os.PathLike[str], member:
 
 def opened(path: str | os.PathLike[str]) -> zipfile.ZipFile:
     try:
-        return zipfile.ZipFile(path)
+        return archives.opened(path)
     except FileNotFoundError:
         raise MissingCapture(f"there is no capture {os.fspath(path)!r}", "check the path") from None
-    except _DAMAGE as error:
+    except DAMAGE as error:
         problem = "the merged capture is truncated or damaged: its directory cannot be read"
         raise TruncatedCapture(problem, "copy it again whole, or merge again") from error
 
 
 def _index(archive: zipfile.ZipFile) -> dict[str, Any]:
     try:
+        archives.check_member(archive, MERGED_INDEX, 0)
         with archive.open(MERGED_INDEX) as stream:
-            said = json.loads(stream.read(_LARGEST_INDEX_BYTES))
-    except (*_DAMAGE, RecursionError) as error:
+            said = json.loads(stream.read(bounds.LARGEST_INDEX_BYTES))
+    except (*DAMAGE, RecursionError) as error:
         raise corrupt("the index of the merged capture cannot be read") from error
     if not isinstance(said, dict) or said.get("format") != FORMAT or not isinstance(said.get("version"), int):
         raise corrupt("its index is not that of a merged capture")
@@ -172,6 +168,7 @@ def _copy(archive: zipfile.ZipFile, member: Member, into: IO[bytes]) -> None:
     """Unpack one member, no more of it than the index says, and only when it is what was packed."""
     digest, left = hashlib.sha256(), member.bytes
     try:
+        archives.check_member(archive, member.name, member.bytes)
         with archive.open(member.name) as stream:
             while left > 0:
                 part = stream.read(min(left, COPIED_AT_ONCE))
@@ -180,7 +177,7 @@ def _copy(archive: zipfile.ZipFile, member: Member, into: IO[bytes]) -> None:
                 digest.update(part)
                 into.write(part)
                 left -= len(part)
-    except _DAMAGE as error:
+    except DAMAGE as error:
         raise corrupt(f"{member.name} in the merged capture cannot be unpacked") from error
     if left or digest.hexdigest() != member.sha256:
         raise corrupt(f"{member.name} in the merged capture is not what was merged")

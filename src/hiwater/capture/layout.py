@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from hiwater.capture import bounds
 from hiwater.capture.format import COUNTED_KINDS, KINDS, MAGIC, VERSION
 from hiwater.errors import CorruptCapture, ForeignFile, IncompatibleCapture, TruncatedCapture
 
@@ -93,8 +94,6 @@ SIGNED_FIELDS = frozenset({
 
 _START = struct.Struct("<8sIIQQQQQI")  # magic, version, and the fields of HeaderStart
 FIRST_BYTES = _START.size
-_LARGEST_TEXT_BYTES = 1 << 20  # of header or schema text: a bound for hostile files, far above what is written
-_LARGEST_EXTENT_BYTES = 1 << 30
 _DTYPE = re.compile(r"^(?:[<|][ui][1248]|<f[48]|\|?S[1-9][0-9]{0,3})$")
 
 
@@ -145,10 +144,10 @@ def read_start(first_bytes: bytes) -> HeaderStart:
     start = HeaderStart(version, *places)
     if version != VERSION:
         raise incompatible("the capture", version, VERSION)
-    has_header = _START.size <= start.header_bytes <= _LARGEST_TEXT_BYTES
-    if not has_header or not 2 <= start.schema_bytes <= _LARGEST_TEXT_BYTES:
+    has_header = _START.size <= start.header_bytes <= bounds.LARGEST_TEXT_BYTES
+    if not has_header or not 2 <= start.schema_bytes <= bounds.LARGEST_TEXT_BYTES:
         raise corrupt(f"a header of {start.header_bytes} bytes and a schema of {start.schema_bytes} bytes cannot be")
-    if not 1 <= start.extent_bytes <= _LARGEST_EXTENT_BYTES:
+    if not bounds.SMALLEST_EXTENT_BYTES <= start.extent_bytes <= bounds.LARGEST_EXTENT_BYTES:
         raise corrupt(f"extents of {start.extent_bytes} bytes cannot be")
     return start
 

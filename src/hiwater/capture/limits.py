@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hiwater._os.cgroup_files import event_counts
+from hiwater._os.cgroup_files import event_counts, is_events_file
 from hiwater._os.process_identity import current_boot_id
 from hiwater.capture import program
 from hiwater.capture.paths import Ints
@@ -80,10 +80,13 @@ def read_relatives(tables: Tables) -> dict[int, SeenFromOutside]:
     if rows is None:
         return {}
     started = min(tables.header["started_unix_ns"], 1 << 62)
-    columns = [rows[name].astype(np.int64) for name in ("at_ns", "resident_bytes", "shared_excess_bytes")]
+    rows = rows[np.argsort(rows["pid"], kind="stable")]
+    pids, begins = np.unique(rows["pid"], return_index=True)
     found = {}
-    for pid in np.unique(rows["pid"]).tolist():
-        at, resident, excess = (column[rows["pid"] == pid] for column in columns)
+    for pid, readings in zip(pids.tolist(), np.split(rows, begins[1:]), strict=False):
+        at, resident, excess = (
+            readings[name].astype(np.int64) for name in ("at_ns", "resident_bytes", "shared_excess_bytes")
+        )
         found[pid] = SeenFromOutside(started + np.minimum(at, 1 << 61), resident, excess)
     return found
 
@@ -93,15 +96,14 @@ def kills_since(tables: Tables) -> int:
 
     The count is read now, so it says nothing after a restart of the machine, or once the group is gone.
     """
-    facts = tables.facts
-    path, before = facts.get("cgroup_events"), facts.get("oom_kills", "")
+    path, before = tables.facts.get("cgroup_events"), tables.number("oom_kills")
     try:
         same_boot = current_boot_id() == tables.header["boot_id"].decode("ascii", "replace")
     except OSError:
         return 0
-    if not path or not before.isdecimal() or not same_boot:
+    if not path or before is None or not same_boot or not is_events_file(path):
         return 0
-    return max(0, event_counts(path).get("oom_kill", 0) - int(before))
+    return max(0, event_counts(path).get("oom_kill", 0) - before)
 
 
 def suspects(tables: Tables) -> list[str]:

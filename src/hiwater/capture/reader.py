@@ -15,15 +15,27 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from hiwater.capture import bounds
 from hiwater.capture.format import KINDS
-from hiwater.capture.layout import FIRST_BYTES, HeaderStart, Schema, Table, corrupt, parse_schema, read_start, truncated
+from hiwater.capture.layout import (
+    FIRST_BYTES,
+    NEEDED_FIELDS,
+    OPTIONAL_FIELDS,
+    HeaderStart,
+    Schema,
+    Table,
+    corrupt,
+    parse_schema,
+    read_start,
+    truncated,
+)
 from hiwater.capture.process import STATE_ENDED, STATE_FAILED, STATE_RECORDING
 from hiwater.errors import ForeignFile, MissingCapture
 
 Records = npt.NDArray[Any]
 
-_LARGEST_COUNT = 1 << 40
 _HEADER_TRIES = 16
+_MOST_OF_OTHERS = 1 << 30  # records of a table that this reader does not know
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +100,7 @@ def read_header(descriptor: int, start: HeaderStart, schema: Schema) -> dict[str
     """The header as it is now, checked."""
     header = _steady_header(descriptor, schema)
     _check_header(header, schema, start)
+    _check_room(descriptor, start, header)
     return header
 
 
@@ -147,8 +160,21 @@ def _check_header(header: dict[str, Any], schema: Schema, start: HeaderStart) ->
         raise corrupt(f"its epoch is {header['epoch_index']}")
     if len(schema.tables) > len(header["table_count"]):
         raise corrupt("it has more tables than counts of their records")
-    if any(count > _LARGEST_COUNT for count in header["table_count"]):
-        raise corrupt("it counts more records than a capture can hold")
+    for name, value in header.items():
+        numbers = value if isinstance(value, list) else [value]
+        if any(isinstance(number, int) and abs(number) > bounds.LARGEST_FIGURE for number in numbers):
+            raise corrupt(f"its header's {name!r} is beyond any figure")
+    for table in schema.tables.values():
+        if header["table_count"][table.number] > bounds.MOST_RECORDS.get(table.name, _MOST_OF_OTHERS):
+            raise corrupt(f"it counts more records of {table.name!r} than a capture can hold")
+
+
+def _check_room(descriptor: int, start: HeaderStart, header: dict[str, Any]) -> None:
+    """Refuse a file that is nearly all holes, which would take memory for zeros."""
+    state = os.fstat(descriptor)
+    stored = 512 * state.st_blocks or state.st_size  # some file systems do not count blocks
+    if header["extents_used"] * start.extent_bytes > bounds.most_unpacked(stored):
+        raise corrupt(f"it uses {header['extents_used']} extents and is stored in {stored} bytes")
 
 
 def read_extents(descriptor: int, start: HeaderStart, header: dict[str, Any]) -> dict[int, npt.NDArray[np.int64]]:
@@ -212,28 +238,34 @@ def check_references(header: dict[str, Any], tables: dict[str, Records]) -> None
         raise corrupt("a stack is its own ancestor")
     if len(nodes) and int(nodes["parent"][0]) != 0:
         raise corrupt("the node of nothing has a parent")
-    for table, field, target in (
-        ("codes", "function", "strings"), ("codes", "file", "strings"), ("nodes", "code", "codes"),
-        ("accounts", "node", "nodes"), ("slice_entries", "account", "accounts"), ("facts", "key", "strings"),
-        ("facts", "value", "strings"), ("markers", "node", "nodes"), ("processes", "name", "strings"),
-        ("processes", "command", "strings"), ("process_samples", "process", "processes"), ("scopes", "name", "strings"),
-        ("residency", "part", "strings"), ("large_blocks", "node", "nodes"),
-    ):  # fmt: skip
-        if table not in tables:
+    for one in bounds.REFERENCES:
+        if one.table not in tables:
             continue  # one that a capture may lack
-        ids = tables[table][field]
-        if len(ids) and int(ids.max()) >= counts.get(target, 0):
-            raise corrupt(f"the {field} of a record of {table!r} does not exist")
+        ids = tables[one.table][one.field]
+        if len(ids) and int(ids.max()) >= counts.get(one.target, 0):
+            raise corrupt(f"the {one.field} of a record of {one.table!r} does not exist")
+        if one.most_bytes and int(strings["length"][ids].sum(dtype=np.uint64)) > one.most_bytes:
+            raise corrupt(f"the texts in {one.field!r} of {one.table!r} come to more than {one.most_bytes >> 20} MiB")
     if header["stop_reason"] >= max(1, counts["strings"]):
         raise corrupt("its stop reason does not exist")
     if counts["accounts"] and int(tables["accounts"]["kind"].max()) >= len(KINDS):
         raise corrupt("an account is of no known kind of memory")
     if counts["account_peaks"] < counts["accounts"]:
         raise corrupt("accounts lack their peaks")
+    _check_figures(tables)
     _check_slices(tables["slices"], counts["slice_entries"])
     at_ns = tables["timeline"]["at_ns"]
     if np.any(at_ns[1:] < at_ns[:-1]):
         raise corrupt("its timeline runs backwards")
+
+
+def _check_figures(tables: dict[str, Records]) -> None:
+    for name, fields in (NEEDED_FIELDS | OPTIONAL_FIELDS).items():
+        for field in fields:
+            if name not in tables or not len(tables[name]) or tables[name].dtype[field] != np.uint64:
+                continue
+            if int(tables[name][field].max()) > bounds.LARGEST_FIGURE:
+                raise corrupt(f"a figure in {field!r} of {name!r} is beyond any")
 
 
 def _check_slices(slices: Records, entries: int) -> None:

@@ -59,7 +59,10 @@ def read_residency_snapshots(tables: Tables) -> tuple[ResidencySnapshot, ...]:
         return ()
     starts = np.flatnonzero(np.diff(rows["at_ns"], prepend=rows["at_ns"][0] + 1) != 0)
     ends = [*starts[1:].tolist(), len(rows)]
-    found = [_snapshot(tables, rows[start:end]) for start, end in zip(starts.tolist(), ends, strict=True)]
+    blocks = tables.get("large_blocks")
+    if blocks is not None:
+        blocks = blocks[np.argsort(blocks["at_ns"], kind="stable")]
+    found = [_snapshot(tables, rows[start:end], blocks) for start, end in zip(starts.tolist(), ends, strict=True)]
     # The unexplained is written last: without it, the process ended while the snapshot was taken.
     return tuple(snapshot for snapshot in found if snapshot.parts[-1].name == UNEXPLAINED)
 
@@ -69,21 +72,21 @@ def highest(snapshots: Iterable[ResidencySnapshot]) -> ResidencySnapshot | None:
     return max(snapshots, key=lambda snapshot: snapshot.resident_bytes, default=None)
 
 
-def _snapshot(tables: Tables, rows: Records) -> ResidencySnapshot:
+def _snapshot(tables: Tables, rows: Records, blocks: Records | None) -> ResidencySnapshot:
     names = [tables.string(int(number)) for number in rows["part"]]
     parts = tuple(
         Part(name, int(row["resident_bytes"]), int(row["untouched_bytes"]))
         for name, row in zip(names, rows, strict=True)
     )
     at_ns = int(rows["at_ns"][0])
-    return ResidencySnapshot(at_ns, sum(part.resident_bytes for part in parts), parts, _large_blocks(tables, at_ns))
+    large = () if blocks is None else _large_blocks(tables, blocks, at_ns)
+    return ResidencySnapshot(at_ns, sum(part.resident_bytes for part in parts), parts, large)
 
 
-def _large_blocks(tables: Tables, at_ns: int) -> tuple[LargeBlock, ...]:
-    rows = tables.get("large_blocks")
-    if rows is None:
-        return ()
-    rows, paths = rows[rows["at_ns"] == at_ns], tables.paths
+def _large_blocks(tables: Tables, blocks: Records, at_ns: int) -> tuple[LargeBlock, ...]:
+    """Those of `blocks`, ascending in time, of one moment."""
+    begin, end = np.searchsorted(blocks["at_ns"], np.array([at_ns, at_ns + 1], np.uint64))
+    rows, paths = blocks[begin:end], tables.paths
     columns = (rows[name].tolist() for name in ("node", "bytes", "touched_bytes", "from_malloc"))
     return tuple(
         LargeBlock(paths.thread(node), node, paths, size, touched, bool(from_malloc))

@@ -84,6 +84,7 @@ def _read_folder(places: Places, in_memory: TablesInMemory) -> Files:
     children, unreadable = list[Capture](), list[str]()
     for place in places.children:
         try:
+            run_folder.refuse_link(place)
             child = _of_file(place, in_memory)
         except CaptureError as error:
             unreadable.append(f"{place}: {error.problem}")
@@ -95,4 +96,4 @@ def _read_folder(places: Places, in_memory: TablesInMemory) -> Files:
     captures = children if main is None else [main, *children]
     if not captures:
         raise MissingCapture(f"there is no capture in {str(places.folder)!r}", "give the main capture of the run")
-    return Files(captures, run_index.read_folder(places.folder, run) if run else [], unreadable)
+    return Files(captures, run_index.read_folder(places.folder, run)[0] if run else [], unreadable)

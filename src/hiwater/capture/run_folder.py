@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hiwater.capture.destination import CHILDREN_INDEX, CHILDREN_SUFFIX, folder_of_children
+from hiwater.errors import ForeignFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +34,19 @@ def folder_of(path: str | os.PathLike[str]) -> Path:
 def places(path: str | os.PathLike[str]) -> Places | None:
     """The files of the run whose main capture or whose folder is at `path`; None if there is no such folder."""
     folder = folder_of(path)
-    if not folder.is_dir():
+    if not folder.is_dir() or (folder != Path(path) and folder.is_symlink()):
         return None
     main = folder.with_name(folder.name.removesuffix(CHILDREN_SUFFIX))
     has_main = folder.name.endswith(CHILDREN_SUFFIX) and main.is_file()
     return Places(main if has_main else None, folder, sorted(folder.glob("*.hiw")))
+
+
+def refuse_link(child: Path) -> None:
+    """Raise ForeignFile for a link in the folder of a run, where hiwater makes none: who put it there chose what it leads to."""
+    if child.is_symlink():
+        raise ForeignFile(
+            "it is a symbolic link, which hiwater makes none of", "remove it, or name the file that it leads to"
+        )
 
 
 def of_job(path: str | os.PathLike[str]) -> list[Path]:

@@ -14,14 +14,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from hiwater._os import trust
+from hiwater.capture import bounds
 from hiwater.capture.destination import CHILDREN_INDEX
 from hiwater.capture.program import arguments
 
 ROW_BYTES = 512
-_LARGEST_BYTES = 64 << 20
 _CLOCKS_DIFFER_NS = 1_000_000_000
-_MOST_REFUSED = 100_000
-"""Refused children of one process that are counted: the figure is the capture's word, and each takes memory here."""
 _SIZES = (
     "duration_ns", "peak_bytes", "peak_blocks", "live_bytes", "total_bytes", "total_blocks", "resident_peak_bytes", "inherited_bytes",
 )  # fmt: skip
@@ -78,15 +76,17 @@ class Unrecorded:
     why: str
 
 
-def read_folder(folder: Path, run: str) -> list[Row]:
-    """The rows of the index in this folder, each with its `run`; none if there is no index. A last row that is not complete is left out."""
+def read_folder(folder: Path, run: str, begin: int = 0) -> tuple[list[Row], int]:
+    """The rows of the index in this folder from byte `begin` on, each with its `run`, and where the next one will begin; none if there is no index.
+    A last row that is not complete is left out."""
     try:
         with open(trust.open_regular(folder / CHILDREN_INDEX), "rb") as file:
-            content = file.read(_LARGEST_BYTES)
+            file.seek(begin)
+            content = file.read(max(0, bounds.LARGEST_ROWS_BYTES - begin))
     except OSError:
-        return []
+        return [], begin
     whole = range(0, len(content) - ROW_BYTES + 1, ROW_BYTES)
-    return parse((content[first : first + ROW_BYTES] for first in whole), run)
+    return parse((content[at : at + ROW_BYTES] for at in whole), run), begin + len(whole) * ROW_BYTES
 
 
 def parse(lines: Iterable[bytes], run: str = "") -> list[Row]:
@@ -94,7 +94,7 @@ def parse(lines: Iterable[bytes], run: str = "") -> list[Row]:
     found = []
     for line in lines:
         try:
-            row = json.loads(line)
+            row = json.loads(line) if len(line) <= bounds.LONGEST_ROW_BYTES else None
         except (ValueError, RecursionError):
             continue
         if isinstance(row, dict) and _is_whole(row):
@@ -168,7 +168,7 @@ def _refused(capture: Described) -> list[Unrecorded]:
     program = capture.facts.get("program") or " ".join(arguments(capture.facts.get("argv", "[]")))
     why = f"its recording could not begin ({os.strerror(header.get('refused_error', 0))})"
     one = Unrecorded(_run_of(capture), 0, header["pid"], header["started_unix_ns"], f"{program} (a fork)", why)
-    return [one] * min(header.get("refused_children", 0), _MOST_REFUSED)
+    return [one] * min(header.get("refused_children", 0), bounds.MOST_REFUSED_CHILDREN)
 
 
 def deaths(captures: Sequence[Described], rows: Sequence[Row]) -> dict[int, tuple[int, int]]:

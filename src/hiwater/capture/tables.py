@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hiwater.capture import cells, ownership, sent_code
+from hiwater.capture import bounds, cells, ownership, sent_code
 from hiwater.capture.format import CODE_PYTHON
 from hiwater.capture.paths import Ints, Paths, numbered, thread_roots
 from hiwater.capture.reader import Contents, Records
@@ -23,6 +23,7 @@ class Strings:
         places = contents.tables["strings"]
         self._offset, self._length = places["offset"], places["length"]
         self._content = bytes(contents.tables["string_bytes"])
+        self._shown: dict[int, str] = {}
         self._added: list[str] = []
         self.names: dict[str, str] = {}
         """What is shown in the place of a string: the names of a notebook's cells for their files."""
@@ -37,13 +38,20 @@ class Strings:
         if number >= len(self._offset):
             added = number - len(self._offset)
             return self._added[added] if added < len(self._added) else ""
+        return self._decode(number, self._length.item(number))
+
+    def _decode(self, number: int, length: int) -> str:
         begin = self._offset.item(number)
-        return self._content[begin : begin + self._length.item(number)].decode("utf-8", "replace")
+        return self._content[begin : begin + length].decode("utf-8", "replace")
 
     def shown(self, number: int) -> str:
-        """One string; "" for 0. The file of a notebook's cell is that cell's name."""
-        text = self[number]
-        return self.names.get(text, text)
+        """One string as a name; "" for 0. The file of a notebook's cell is that cell's name. Of names that are too long for one, the beginning."""
+        name = self._shown.get(number)
+        if name is None:  # once for each, however many records name it
+            is_long = number < len(self._length) and self._length.item(number) > bounds.LONGEST_NAME_BYTES
+            text = f"{self._decode(number, bounds.LONGEST_NAME_BYTES)}…" if is_long else self[number]
+            name = self._shown[number] = self.names.get(text, text)
+        return name
 
 
 class Tables:
@@ -116,8 +124,12 @@ class Tables:
         return self.contents.header
 
     def string(self, number: int) -> str:
-        """One string; "" for 0. The file of a notebook's cell is that cell's name."""
+        """One string as a name; "" for 0. The file of a notebook's cell is that cell's name."""
         return self._strings.shown(number)
+
+    def text(self, number: int) -> str:
+        """One string, however long."""
+        return self._strings[number]
 
     def number(self, fact: str) -> int | None:
         """A fact that is a number; None where it is missing or no number."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -122,7 +123,7 @@ def _process(tables: Tables, number: int, row: Any, samples: Any) -> WatchedProc
         pid=int(row["pid"]),
         parent_pid=int(row["parent_pid"]),
         name=tables.string(int(row["name"])),
-        command=program.arguments(tables.string(int(row["command"])) or "[]"),
+        command=program.arguments(tables.text(int(row["command"])) or "[]"),
         start_ns=int(row["start_ns"]),
         end_ns=int(row["end_ns"]) or None,
         peak_bytes=int(row["peak_bytes"]),
@@ -137,7 +138,7 @@ def read_scopes(tables: Tables) -> tuple[ScopeSpan, ...]:
     rows = tables.get("scopes")
     if rows is None:
         return ()
-    last_ns, last_bytes = program.duration_ns(tables), int(tables.header["live_bytes"])
+    last_ns, last_bytes, highest_since = program.duration_ns(tables), int(tables.header["live_bytes"]), _highest(tables)
     spans = []
     for row in rows:
         is_open = int(row["end_ns"]) == 0 and "allocated_peak_bytes" in (rows.dtype.names or ())
@@ -145,7 +146,7 @@ def read_scopes(tables: Tables) -> tuple[ScopeSpan, ...]:
         sizes = [known(row[name]) for name in (*_SCOPE_SIZES, *_ALLOCATED) if name in (rows.dtype.names or ())]
         if is_open:
             # The recorder notes a peak when a phase ends. The peaks of the slices of its time are known before.
-            sizes[5] = max(sizes[5] or 0, last_bytes, _highest_since(tables, int(row["start_ns"])))
+            sizes[5] = max(sizes[5] or 0, last_bytes, highest_since(int(row["start_ns"])))
             sizes[4] = None
         span = ScopeSpan(
             tables.string(int(row["name"])), int(row["pid"]), int(row["thread_id"]), int(row["depth"]),
@@ -155,8 +156,16 @@ def read_scopes(tables: Tables) -> tuple[ScopeSpan, ...]:
     return tuple(sorted(spans, key=lambda span: span.end_ns))
 
 
-def _highest_since(tables: Tables, start_ns: int) -> int:
-    """The highest sum of live bytes from this time on that a slice or a sample of the timeline has."""
-    peaks = [piece.peak_bytes for piece in read_slices(tables) if piece.peak_ns >= start_ns]
-    samples: list[int] = allocated_bytes(tables["timeline"])[tables["timeline"]["at_ns"] >= start_ns].tolist()
-    return max(peaks + samples, default=0)
+def _highest(tables: Tables) -> Callable[[int], int]:
+    """A function that returns the highest sum of live bytes from a time on that a slice or a sample of the timeline has."""
+    slices, samples = read_slices(tables), tables["timeline"]
+    at = np.concatenate([np.array([piece.peak_ns for piece in slices], np.int64), samples["at_ns"].astype(np.int64)])
+    live = np.concatenate([np.array([piece.peak_bytes for piece in slices], np.int64), allocated_bytes(samples)])
+    order = np.argsort(at, kind="stable")
+    at, highest = at[order], np.maximum.accumulate(live[order][::-1])[::-1]
+
+    def since(start_ns: int) -> int:
+        place = int(np.searchsorted(at, start_ns))
+        return int(highest[place]) if place < len(highest) else 0
+
+    return since

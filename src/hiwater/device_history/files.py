@@ -12,10 +12,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hiwater.capture.reader import Contents
+from hiwater.capture import bounds
+from hiwater.capture.layout import corrupt
+from hiwater.capture.reader import Contents, open_file
 from hiwater.errors import CorruptCapture, ForeignFile, MissingCapture, TruncatedCapture
 
-_LARGEST_PROFILE_BYTES = 1 << 30  # unpacked
 if TYPE_CHECKING:  # imported only if there is a history
     from hiwater.device_history.events import DeviceHistory
 
@@ -30,12 +31,14 @@ def read_all(path: str | os.PathLike[str]) -> list[Contents]:
     Raises MissingCapture, ForeignFile, TruncatedCapture, CorruptCapture, or ExtraMissing where a profile needs protobuf.
     """
     place = Path(path)
-    try:
-        content, taken_unix_ns = place.read_bytes(), place.stat().st_mtime_ns
-    except OSError as error:
-        raise MissingCapture(
-            f"{str(place)!r} cannot be read ({error.strerror})", "check the path and its rights"
-        ) from error
+    with open(open_file(place), "rb") as stream:
+        state = os.fstat(stream.fileno())
+        if state.st_size > bounds.LARGEST_HISTORY_BYTES:
+            raise ForeignFile("the file is larger than any history of memory", "give one that torch or JAX wrote")
+        try:
+            content, taken_unix_ns = stream.read(state.st_size), state.st_mtime_ns
+        except OSError as error:
+            raise MissingCapture(f"{str(place)!r} cannot be read ({error.strerror})", "check the disk") from error
     from hiwater.device_history import plain_pickle, snapshot
 
     histories = snapshot.read(content) if plain_pickle.is_pickle(content) else _profile(content)
@@ -50,6 +53,8 @@ def read_attached(contents: Contents, members: Mapping[str, bytes], facts: Mappi
 
     for name, content in members.items():
         if name == _TORCH:
+            if content.count(b"}") + content.count(b"]") > bounds.MOST_ATTACHED_OBJECTS:  # each makes a dict or a list
+                raise corrupt(f"{name} holds more objects than a recording attaches")
             histories = snapshot.read(content)
         elif name == _JAX:
             histories = _profile(content)
@@ -83,11 +88,12 @@ def _profile(content: bytes) -> list[DeviceHistory]:
 
     try:
         with gzip.GzipFile(fileobj=io.BytesIO(content)) as stream:
-            unpacked = stream.read(_LARGEST_PROFILE_BYTES + 1)
+            most = bounds.most_unpacked(len(content))
+            unpacked = stream.read(most + 1)
     except EOFError as error:
         raise TruncatedCapture("the profile is truncated", "copy it again whole, or make it again") from error
     except (OSError, zlib.error) as error:
         raise CorruptCapture(f"the profile is damaged ({error})", "copy it again whole, or make it again") from error
-    if len(unpacked) > _LARGEST_PROFILE_BYTES:
+    if len(unpacked) > most:
         raise ForeignFile("the file unpacks to more than any profile of memory", "give one that JAX's profiler wrote")
     return jax_profile.histories(unpacked)

@@ -9,7 +9,6 @@ from hiwater.analysis.source import Sources
 from hiwater.report.formatting import printable
 from hiwater.report.request import Report
 
-_SUFFIXES = (".py", ".pyw", ".pyx", ".pyi")
 _LARGEST_FILE = 200_000  # characters; of a longer file, and of libraries, only the lines around those with memory
 _MOST_TEXT = 2_000_000  # characters in a page; files with most memory come first
 _LONGEST_LINE = 400
@@ -20,12 +19,11 @@ def embedded(report: Report, choice: str, numbers: dict[str, int]) -> dict[str, 
     """The texts by file number, files with most memory first, and the number of files that did not fit."""
     capture = report.capture
     sources = Sources.of(capture.tables)
-    cells = {cell.name for cell in capture.tables.cells.values()}
     files, left_out, room = [], 0, _MOST_TEXT
     for use in annotate(report.snapshot, capture.end) if choice != "none" else ():
         if use.file not in numbers or not (use.is_own or choice == "all"):
             continue
-        lines = sources.lines(use.file) if use.file in cells else _source_lines(sources, use.file)
+        lines = sources.lines(use.file)
         pieces = _pieces(use, lines)
         size = sum(len(piece["text"]) for piece in pieces)
         if not pieces or size > room:
@@ -35,14 +33,6 @@ def embedded(report: Report, choice: str, numbers: dict[str, int]) -> dict[str, 
         is_changed = use.file in sources.changed
         files.append({"file": numbers[use.file], "lines": len(lines), "pieces": pieces, "changed": is_changed})
     return {"which": choice, "files": files, "left_out": left_out}
-
-
-def _source_lines(sources: Sources, file: str) -> list[str]:
-    """The lines of a Python file; none of other files, since a capture may name any file, and pages are shared."""
-    lines = sources.lines(file)
-    if file.endswith(_SUFFIXES) or (lines and lines[0].startswith("#!") and "python" in lines[0]):
-        return lines
-    return []
 
 
 def _pieces(use: FileUse, lines: list[str]) -> list[dict[str, Any]]:

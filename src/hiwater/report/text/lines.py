@@ -12,6 +12,7 @@ from hiwater.analysis.source import Sources
 from hiwater.report.formatting import printable, size
 from hiwater.report.request import Report
 from hiwater.report.text import terminal
+from hiwater.report.text.notes import source_notes
 
 _FIGURES_WIDTH, _SOURCE_WIDTH = 65, 90  # columns before the source text; how much of it a file or pipe gets
 _SMALLEST_SHARE = 1000  # lines below a thousandth in every column are summed up
@@ -41,9 +42,8 @@ def write(report: Report, stream: TextIO) -> None:
             page.show(line)
     if not files:
         page.show(Text("  no file of the program's own asked for memory; --source all shows the libraries'"))
-    if sources.changed:
-        names = ", ".join(printable(name, 60) for name in sorted(sources.changed)[:3])
-        page.show(Text(f"! changed since the recording, the source may not be what ran: {names}", "yellow"))
+    for note in source_notes(sources):
+        page.show(Text(f"! {note}", "yellow"))
 
 
 def _file(file: FileUse, sources: Sources, source_width: int) -> Iterator[Text]:

@@ -35,7 +35,22 @@ def notes(report: Report, sources: Sources) -> list[str]:
     found += [f"the capture contradicts itself: {printable(problem, 300)}" for problem in report.problems]
     found += [printable(note, 300) for note in device_history.notes(capture)]
     found += [printable(note, 300) for note in own_allocators.notes(capture.peak)]
+    return found + source_notes(sources)
+
+
+def source_notes(sources: Sources) -> list[str]:
+    """What a reader must know of the source text that was shown, and of what was not."""
+    found = []
     if sources.changed:
-        names = ", ".join(printable(name, 60) for name in sorted(sources.changed)[:3])
-        found.append(f"source files changed since the recording; the lines shown may not be those that ran: {names}")
+        found.append(
+            f"source files changed since the recording; the lines shown may not be those that ran: {_names(sources.changed)}"
+        )
+    if sources.elsewhere:
+        found.append(
+            f"source is shown of files below the current folder: change to that of {_names(sources.elsewhere)}"
+        )
     return found
+
+
+def _names(files: set[str]) -> str:
+    return ", ".join(printable(name, 60) for name in sorted(files)[:3])
