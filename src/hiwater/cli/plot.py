@@ -16,6 +16,7 @@ from hiwater import _registry
 from hiwater._os.replacing import replacing
 from hiwater.cli import progress
 from hiwater.cli import report as report_verb
+from hiwater.cli.messages import say
 from hiwater.errors import BadRequest, HiwaterError, OutputFailed
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
         else:
             write_file(plots, output_format, arguments.output, arguments.title)
     except HiwaterError as error:
-        print(f"hiwater plot: {error}", file=sys.stderr)
+        say(str(error), "plot")
         return error.exit_code
     return 0
 
