@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-STATE, PARENT, FLAGS, _STARTED = 0, 1, 6, 19
+STATE, PARENT, FLAGS, THREADS, _STARTED, WAIT_STATUS = 0, 1, 6, 17, 19, 49
 """Where these are among `stat_fields`."""
 
 
