@@ -8,6 +8,8 @@ OUT := examples/out
 BUILD_TOOLS := $(if $(shell command -v cmake),,cmake) $(if $(shell command -v ninja),,ninja)
 SOURCES := src tests examples benchmarks tools
 NATIVE := build/native
+# Only what changed is compiled: for who builds one at a time from this checkout.
+KEPT_BUILD := --no-build-isolation --config-settings build-dir='build/{wheel_tag}'
 
 # All targets but the environment are names of actions.
 .PHONY: $(shell sed -n 's/^\([a-z-]*\):.*/\1/p' $(firstword $(MAKEFILE_LIST)))
@@ -20,7 +22,7 @@ $(VENV)/installed: pyproject.toml CMakeLists.txt $(shell find native -type f)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet scikit-build-core nanobind $(BUILD_TOOLS)
-	$(BIN)/python -m pip install --quiet --no-build-isolation --editable '.[test,lint]'
+	$(BIN)/python -m pip install --quiet $(KEPT_BUILD) --editable '.[test,lint]'
 	@touch $@
 
 demo: $(VENV)/installed ## run an example and show what held its memory
@@ -51,7 +53,7 @@ OLDEST_NOTEBOOKS := ipython==7.34.0 ipykernel==6.17.1
 test-notebooks-oldest: ## test notebooks with the oldest IPython and ipykernel that are supported
 	$(PYTHON) -m venv --clear build/oldest-notebooks
 	build/oldest-notebooks/bin/python -m pip install --quiet scikit-build-core nanobind $(BUILD_TOOLS)
-	build/oldest-notebooks/bin/python -m pip install --quiet --no-build-isolation '.[test]' $(OLDEST_NOTEBOOKS)
+	build/oldest-notebooks/bin/python -m pip install --quiet $(KEPT_BUILD) '.[test]' $(OLDEST_NOTEBOOKS)
 	build/oldest-notebooks/bin/python -m pytest tests/notebook/test_notebook.py
 
 # Environments of their own, with the engines; Airflow's, which asks for certain versions of much, is apart. Where no torch without the libraries for GPUs can be had, its tests are skipped, which the summary says.
@@ -59,19 +61,19 @@ CLUSTER_ENGINES := 'distributed>=2024.1' 'pyspark>=4' pandas pyarrow 'ray>=2.40'
 test-clusters: ## test what is done for cluster engines, with real clusters on this machine
 	$(PYTHON) -m venv build/clusters
 	build/clusters/bin/python -m pip install --quiet scikit-build-core nanobind setuptools wheel $(BUILD_TOOLS)
-	build/clusters/bin/python -m pip install --quiet --no-build-isolation . pytest psutil hypothesis jsonschema-rs $(CLUSTER_ENGINES)
+	build/clusters/bin/python -m pip install --quiet $(KEPT_BUILD) . pytest psutil hypothesis jsonschema-rs $(CLUSTER_ENGINES)
 	-build/clusters/bin/python -m pip install --quiet filelock typing-extensions sympy networkx jinja2 fsspec
 	-build/clusters/bin/python -m pip install --quiet --no-deps torch==2.13.0
 	build/clusters/bin/python -c 'import torch' || build/clusters/bin/python -m pip uninstall --quiet --yes torch
 	PATH="$(CURDIR)/build/clusters/bin:$$PATH" build/clusters/bin/python -m pytest tests/clusters
 	$(PYTHON) -m venv build/airflow
 	build/airflow/bin/python -m pip install --quiet scikit-build-core nanobind $(BUILD_TOOLS) 'apache-airflow>=3'
-	build/airflow/bin/python -m pip install --quiet --no-build-isolation . pytest psutil hypothesis jsonschema-rs
+	build/airflow/bin/python -m pip install --quiet $(KEPT_BUILD) . pytest psutil hypothesis jsonschema-rs
 	PATH="$(CURDIR)/build/airflow/bin:$$PATH" build/airflow/bin/python -m pytest tests/clusters/test_recipes.py -k airflow
 
 # What is not installed is a failure here, not a test left out.
 test-programs: $(VENV)/installed ## install real programs and compare what they do alone and recorded
-	$(BIN)/python -m pip install --quiet --no-build-isolation --editable '.[test,programs]'
+	$(BIN)/python -m pip install --quiet $(KEPT_BUILD) --editable '.[test,programs]'
 	HIWATER_TEST_ALL_PROGRAMS=1 $(BIN)/python -m pytest -m 'programs or not programs' tests/real_programs/test_real_programs.py tests/real_programs/test_real_allocators.py \
 		tests/first_glance/test_installed.py
 
@@ -103,7 +105,7 @@ SERVICES := gunicorn uvicorn celery joblib filelock typing-extensions sympy netw
 test-services: ## real services with several processes under load: their answers, reports and times, plain and recorded
 	$(PYTHON) -m venv build/services
 	build/services/bin/python -m pip install --quiet scikit-build-core nanobind $(BUILD_TOOLS)
-	build/services/bin/python -m pip install --quiet --no-build-isolation '.[live]' $(SERVICES)
+	build/services/bin/python -m pip install --quiet $(KEPT_BUILD) '.[live]' $(SERVICES)
 	build/services/bin/python -m pip install --quiet --no-deps torch==2.13.0
 	build/services/bin/python tests/services/run_services.py $(WORDS)
 
@@ -117,7 +119,7 @@ gpu-wheel: ## build a wheel for CPython 3.12, and fetch what notebooks need, int
 	rm -rf build/gpu-wheels
 	$(GPU_PYTHON) -m venv build/gpu-builder
 	build/gpu-builder/bin/python -m pip install --quiet scikit-build-core nanobind $(BUILD_TOOLS)
-	build/gpu-builder/bin/python -m pip wheel --quiet --no-build-isolation --no-deps --wheel-dir build/gpu-wheels .
+	build/gpu-builder/bin/python -m pip wheel --quiet $(KEPT_BUILD) --no-deps --wheel-dir build/gpu-wheels .
 	build/gpu-builder/bin/python -m pip download --quiet --only-binary :all: --dest build/gpu-wheels ipykernel nbclient
 
 # Needs no Python environment: a compiler and CMake. Each build has jobs of its own, whatever make was told.

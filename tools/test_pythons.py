@@ -27,6 +27,8 @@ from pathlib import Path
 VERSIONS = ("3.11", "3.12", "3.13", "3.14", "3.15")
 TREE = Path(__file__).resolve().parent.parent
 SUITE_SECONDS = 1200
+# Only what changed is compiled: these builds follow one another. Others have a folder of their own (pyproject.toml).
+KEPT_BUILD = ("--no-build-isolation", "--config-settings", "build-dir=build/{wheel_tag}")
 IN_A_ROOT = "/opt/hiwater-tests"  # where another system keeps its copy of the tree and its environments
 PROBE = """
 import importlib.util, json, os, sys, sysconfig
@@ -199,7 +201,7 @@ class Place:
 
     def install_hiwater(self) -> bool:
         """Build and install hiwater alone, of what a build needs and not of what it depends on."""
-        return self.install("--no-build-isolation", "--no-deps", ".")
+        return self.install(*KEPT_BUILD, "--no-deps", ".")
 
 
 def copy_tree(root: Path) -> None:

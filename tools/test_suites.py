@@ -120,7 +120,7 @@ def prepare(work: Path) -> str | None:
     wanted = [f"{name}=={project.version}" for name, project in PROJECTS.items()]
     steps = [
         [*install, "--prefer-binary", *NEEDED, *wanted, *test_pythons.build_packages()],
-        [*install, "--no-build-isolation", "--no-deps", str(test_pythons.TREE)],
+        [*install, *test_pythons.KEPT_BUILD, "--no-deps", str(test_pythons.TREE)],
     ]
     if not Path(python).exists():
         steps.insert(0, [sys.executable, "-m", "venv", str(work)])

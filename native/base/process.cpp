@@ -66,6 +66,14 @@ int count_threads() noexcept {
     return number == nullptr ? 0 : static_cast<int>(::strtol(number, nullptr, 10));
 }
 
+int status_of_ended_main_thread() noexcept {
+    char text[1024];
+    const char* const state = read_file("/proc/self/stat", text, sizeof text) <= 0 ? nullptr : stat_field(text, 3);
+    if (state == nullptr || *state != 'Z' || count_threads() != 2) return -1;
+    const char* const status = stat_field(text, 52);
+    return status == nullptr ? 0 : static_cast<int>(::strtol(status, nullptr, 10));
+}
+
 bool read_shared(Shared* out, pid_t pid) noexcept {
     char path[40], text[4096];
     ::snprintf(path, sizeof path, "/proc/%d/smaps_rollup", pid);

@@ -20,6 +20,8 @@ struct Resident {
 
 bool read_status(Resident* out) noexcept;
 int count_threads() noexcept;  // of this process; 0 if it cannot be known
+// Where all threads but this one have ended, the main thread's status, as wait() has it; -1 elsewhere.
+int status_of_ended_main_thread() noexcept;
 struct Shared {
     std::int64_t excess_bytes = -1;  // RSS minus PSS: what other processes count of the pages that this one shares with them
     std::int64_t private_bytes = -1;

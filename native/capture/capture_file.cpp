@@ -297,15 +297,18 @@ CaptureFile::Ending CaptureFile::finish(State state) noexcept {
     return ending;
 }
 
-// The name leads elsewhere, or nowhere: somebody deleted the file, or gave it another name.
+// The name leads elsewhere, or nowhere: somebody deleted the file, or gave it another name, or the program has another root folder.
 void CaptureFile::find_again(Ending* ending) noexcept {
     struct stat about{};
     if (!in_memory_ && owns_descriptor() && raw::fstat(fd_, &about) == 0 && about.st_nlink > 0) {
         char link[32];
         ::snprintf(link, sizeof link, "/proc/self/fd/%d", fd_);
-        const ssize_t n = ::readlink(link, ending->path.text, sizeof ending->path.text - 1);
-        ending->path.text[n > 0 ? n : 0] = '\0';
-        ending->fate = Fate::moved;
+        char now[sizeof ending->path.text];
+        const ssize_t n = ::readlink(link, now, sizeof now - 1);
+        now[n > 0 ? n : 0] = '\0';
+        const bool is_moved = n > 0 && ::strcmp(now, ending->path.text) != 0;
+        ending->fate = is_moved ? Fate::moved : Fate::out_of_reach;  // after a chroot, often without /proc
+        if (is_moved) ending->path.set(now);
         return;
     }
     PathBuffer made;
@@ -420,6 +423,8 @@ const char* in_words(CaptureFile::Fate fate) noexcept {
             break;
         case CaptureFile::Fate::moved:
             return "the capture was moved while it was written: it is complete, under its new name";
+        case CaptureFile::Fate::out_of_reach:
+            return "the program has another root folder than at its start: the capture is complete, at its path outside of that";
         case CaptureFile::Fate::written_again:
             return "the capture was deleted or replaced while it was written: it has been written again and is complete";
         case CaptureFile::Fate::cut:

@@ -64,7 +64,7 @@ public:
     void give_pages_back() const noexcept;
 
     // What became of a capture's file while it was written.
-    enum class Fate { kept, moved, written_again, lost, cut };
+    enum class Fate { kept, moved, out_of_reach, written_again, lost, cut };
     struct Ending {
         int error;  // 0, or why it could not be written
         Fate fate;

@@ -1,8 +1,10 @@
 #include "session/sampler.h"
 
 #include <linux/futex.h>
+#include <signal.h>
 #include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -317,6 +319,22 @@ private:
     std::uint64_t at_ns_ = 0, used_ns_ = 0, rest_ns_ = 0;
 };
 
+// The program may have ended its main thread alone, or the kernel did, as strict seccomp does. The main thread's memory is 0 then, and without this
+// thread the process would have ended. As it ends now, so does the process: newer kernels take the status of the last thread.
+void end_as_main_thread() noexcept {
+    const int status = process::status_of_ended_main_thread();
+    if (status < 0) return;
+    if (const int number = status & 0x7f) {
+        ::signal(number, SIG_DFL);
+        sigset_t one;
+        ::sigemptyset(&one);
+        ::sigaddset(&one, number);
+        ::pthread_sigmask(SIG_UNBLOCK, &one, nullptr);
+        raw::syscall(SYS_tgkill, ::getpid(), raw::syscall(SYS_gettid), number);
+    }
+    raw::syscall(SYS_exit, status >> 8);
+}
+
 void run() {
     Recorder& recorder = Recorder::instance();
     recorder.lock().allow_bias();
@@ -344,6 +362,7 @@ void run() {
         }
         std::int64_t address_space_bytes = -1;
         const std::int64_t resident_bytes = process::resident_bytes(&address_space_bytes);
+        if (resident_bytes == 0) end_as_main_thread();
         recorder.tick(now, resident_bytes, resident.peak_bytes);
         process::Shared own;
         if (has_relatives() && !children.is_child() && g_relatives.read_if_due(recorder, now, &own)) g_shared.note(own, now);

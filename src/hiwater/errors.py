@@ -66,6 +66,10 @@ class NotRunnable(HiwaterError, exit_code=126):
     """The program to run exists, but is not something Python can run."""
 
 
+MORE_PROCESSES = "allow more processes (ulimit -u)"
+"""The remedy where the system refuses another process."""
+
+
 class ProgramFailed(HiwaterError, exit_code=126):
     """A program that `hiwater check` ran did not end well."""
 

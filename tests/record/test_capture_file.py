@@ -146,6 +146,19 @@ def test_a_capture_that_is_moved_meanwhile_is_whole(tmp_path: Path) -> None:
     assert hiwater.open(tmp_path / "b.hiw").process.exit_code == 7
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, for another root folder")
+@pytest.mark.parametrize("folder", ["/", "."], ids=["inside", "outside"])
+def test_a_program_in_another_root_folder_is_told_the_name_outside(folder: str, tmp_path: Path) -> None:
+    (tmp_path / "jail").mkdir()
+    source = f"import os; held = bytearray(10**6); os.chroot('jail'); os.chdir({folder!r})"
+    done = run_hiwater("run", "-o", "a.hiw", "-c", source, folder=tmp_path)
+    assert done.returncode == 0
+    assert f"capture {tmp_path}/a.hiw: read it with `hiwater report {tmp_path}/a.hiw`\n" in done.stderr
+    assert "has another root folder than at its start: the capture is complete" in done.stderr
+    assert [path.name for path in (tmp_path / "jail").iterdir()] == []
+    assert peak_of(tmp_path / "a.hiw") > 10**6
+
+
 def test_a_capture_whose_folder_is_deleted_is_lost_and_the_program_is_not(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     with recording(tmp_path, WAITS, "-o", "out/a.hiw") as process:

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import subprocess
+import sys
+import venv
+from pathlib import Path
 
 import pytest
 
+import hiwater
 from children import run_hiwater
+from recording import child_environment
 
 HAS_ENGINE = importlib.util.find_spec("hiwater._core") is not None
 
@@ -42,3 +48,22 @@ def test_with_the_engine_it_records_to_prove_it() -> None:
     done = doctor()
     assert done.returncode == 0, done.stdout
     assert "ok recording" in done.stdout
+    assert "ok start-up file" in done.stdout
+
+
+@pytest.mark.skipif(not HAS_ENGINE, reason="built without the engine")
+def test_without_the_start_up_file_it_says_so(tmp_path: Path) -> None:
+    """An interpreter with hiwater on its path, and without the file in its site-packages that has children record themselves."""
+    venv.create(tmp_path / "bare", symlinks=True)
+    native = [importlib.import_module(f"hiwater.{name}").__file__ for name in ("_core", "_mapping")]
+    (tmp_path / "hiwater").mkdir()
+    for part in [*Path(hiwater.__file__).parent.iterdir(), *map(Path, native)]:
+        (tmp_path / "hiwater" / part.name).symlink_to(part)
+    places = [str(tmp_path), *(path for path in sys.path if "site-packages" in path)]
+    done = subprocess.run(
+        [tmp_path / "bare" / "bin" / "python", "-m", "hiwater", "doctor"], capture_output=True, text=True, timeout=120, check=False,
+        env=child_environment({"PYTHONPATH": os.pathsep.join(places)}),
+    )  # fmt: skip
+    assert done.returncode == 1
+    (line,) = (line for line in done.stdout.splitlines() if line[3:].startswith("start-up file"))
+    assert line.startswith("no ") and "hiwater.pth, which has it do so, is not there" in line

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from children import hiwater_command
 from hiwater._os import trust
 from hiwater.recording.own_code import OwnCode
-from other_user import as_other_user, needs_other_users
+from other_user import as_other_user, needs_other_users, run_as_other_user, shared_folder
 from recording import child_environment, needs_engine
 
 pytestmark = needs_engine
@@ -108,3 +109,14 @@ def test_captures_of_children_go_into_no_folder_of_somebody_elses(how: str, tmp_
 @pytest.mark.parametrize(("asked", "given"), [(0o666, 0o640), (0o000, 0o600), (0o640, 0o640), (0o4777, 0o640)])
 def test_the_mode_of_files_is_bounded(asked: int, given: int) -> None:
     assert trust.mode_of(str(asked)) == given
+
+
+@needs_other_users
+def test_a_command_that_can_have_no_process_of_its_own_runs_unwatched(tmp_path: Path) -> None:
+    with shared_folder() as folder:
+        words = ["prlimit", "--nproc=1", *hiwater_command("sample", "--", "sh", "-c", "echo ran; exit 7")]
+        done = run_as_other_user(*words, folder=folder)
+        assert (done.returncode, done.stdout) == (7, "ran\n")
+        assert done.stderr.count("\n") == 1 and "the command runs unwatched" in done.stderr
+        done = run_as_other_user("prlimit", "--nproc=1", *hiwater_command("sample", "--", "no-such"), folder=folder)
+        assert done.returncode == 127 and "Traceback" not in done.stderr

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-STATE, PARENT, FLAGS, _STARTED = 0, 1, 6, 19
+STATE, PARENT, FLAGS, THREADS, _STARTED, WAIT_STATUS = 0, 1, 6, 17, 19, 49
 _ENDED = (b"Z", b"X")
 CHILDREN_FAULTS = (8, 10)  # minor and major page faults of children that were waited for
 """Where these are among `stat_fields`."""

@@ -11,18 +11,20 @@ from typing import TextIO
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[TextIO]:
-    """A new file next to `path` that replaces it at the end, or is removed after an exception. Devices are written directly."""
-    if path.exists() and not path.is_file():
+def replacing(path: Path, *, is_private: bool = False) -> Iterator[TextIO]:
+    """A new file next to `path` that replaces it at the end, or is removed after an exception. Where the user names the file, links are followed and
+    devices are written directly. One `is_private` that hiwater names is its owner's alone, and takes the place of whatever somebody put there."""
+    if not is_private and path.exists() and not path.is_file():
         with path.open("w", encoding="utf-8", errors="backslashreplace") as stream:
             yield stream
         return
-    target = path.resolve()  # a link stays a link
-    descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    target = path if is_private else path.resolve()  # a link stays a link
+    descriptor, name = tempfile.mkstemp(prefix=".hiwater-", dir=target.parent)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as stream:
             yield stream
-        os.chmod(name, _mode_of(target))
+        if not is_private:
+            os.chmod(name, _mode_of(target))
         os.replace(name, target)
     except BaseException:
         with suppress(FileNotFoundError):

@@ -7,6 +7,8 @@ import hiwater
 UNITS = ((1, "B"), (1 << 10, "KiB"), (1 << 20, "MiB"), (1 << 30, "GiB"), (1 << 40, "TiB"), (1 << 50, "PiB"))
 """The IEC units of bytes: (bytes, name), the smallest first."""
 BYTES_PER_MIB = 1 << 20
+LARGEST = (1 << 63) - 1
+"""The kernel counts bytes in 63 bits."""
 
 _DECIMAL = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 _FACTORS = {**_DECIMAL, **{name.upper(): factor for factor, name in UNITS}}
@@ -16,7 +18,7 @@ _REMEDY = "write a number and a unit, such as 64KiB (65536 bytes), 1MB (1000000 
 def parse_size(text: str) -> int:
     """Return the bytes that `text` (`64KiB`, `1.5 MB`, `500_000`) stands for, rounded down.
 
-    Raises BadSize when the number or the unit is not one, and for sizes below zero.
+    Raises BadSize when the number or the unit is not one, and for sizes below zero or above LARGEST.
     """
     stripped = text.strip()
     number = stripped.rstrip("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ ")
@@ -33,6 +35,8 @@ def parse_size(text: str) -> int:
             raise hiwater.errors.BadSize(f"{text!r} is not a size", _REMEDY) from None
     if count < 0:
         raise hiwater.errors.BadSize(f"{text!r} is below zero", _REMEDY)
+    if count > LARGEST:
+        raise hiwater.errors.BadSize(f"{text!r} is more than any memory", _REMEDY)
     return count
 
 

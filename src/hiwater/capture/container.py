@@ -97,7 +97,7 @@ def read_contents(path: str | os.PathLike[str]) -> Contents:
         raise MissingCapture(
             f"there is no capture {place.name!r} in {str(place.parent)!r}", "see the names in `hiwater report` of it"
         )
-    if _DEVICE.fullmatch(place.name) and not place.exists():
+    if _DEVICE.fullmatch(place.name) and not os.path.exists(place):
         return histories.named(place, histories.attached_to(read_contents(place.parent), {}))
     return read(place)
 

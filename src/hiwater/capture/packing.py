@@ -72,7 +72,7 @@ def _pack_one(place: Path) -> Packed:
     if container.is_container(place.parent):
         (member,) = (member for member in container.members(place.parent) if member.name == place.name)
         return _packed_member(place.parent, member)
-    if not place.is_file():
+    if not os.path.isfile(place):
         return _packed_history(contents)
     if is_being_written(contents.header):
         return _packed_copy(place)

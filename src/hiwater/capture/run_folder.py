@@ -4,6 +4,8 @@ The folder has a capture for each recorded child, `PID-MILLISECONDS.hiw`, and th
 `run_id`; captures with another one are left from an earlier run.
 
 Any other folder with captures is that of a job: each file in it is a capture, a merged one, or the main capture of a run.
+
+Names come from a command line: what the system refuses to look up, such as a name that is too long, is no folder.
 """
 
 from __future__ import annotations
@@ -28,16 +30,16 @@ class Places:
 def folder_of(path: str | os.PathLike[str]) -> Path:
     """The folder of the run whose main capture or whose folder is at `path`. Without children, there is none yet."""
     given = Path(path)
-    return given if given.is_dir() else Path(folder_of_children(os.fspath(path)))
+    return given if os.path.isdir(given) else Path(folder_of_children(os.fspath(path)))
 
 
 def places(path: str | os.PathLike[str]) -> Places | None:
     """The files of the run whose main capture or whose folder is at `path`; None if there is no such folder."""
     folder = folder_of(path)
-    if not folder.is_dir() or (folder != Path(path) and folder.is_symlink()):
+    if not os.path.isdir(folder) or (folder != Path(path) and folder.is_symlink()):
         return None
-    main = folder.with_name(folder.name.removesuffix(CHILDREN_SUFFIX))
-    has_main = folder.name.endswith(CHILDREN_SUFFIX) and main.is_file()
+    main = Path(os.fspath(folder).removesuffix(CHILDREN_SUFFIX))
+    has_main = folder.name.endswith(CHILDREN_SUFFIX) and os.path.isfile(main)
     return Places(main if has_main else None, folder, sorted(folder.glob("*.hiw")))
 
 
@@ -52,6 +54,7 @@ def refuse_link(child: Path) -> None:
 def of_job(path: str | os.PathLike[str]) -> list[Path]:
     """The files with captures in the folder of a job at `path`; none if there is no such folder."""
     folder = Path(path)
-    if not folder.is_dir() or folder.name.endswith(CHILDREN_SUFFIX) or (folder / CHILDREN_INDEX).exists():
+    is_job = os.path.isdir(folder) and not folder.name.endswith(CHILDREN_SUFFIX)
+    if not is_job or os.path.exists(folder / CHILDREN_INDEX):
         return []
     return sorted(folder.glob("*.hiw"))

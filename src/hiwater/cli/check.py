@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 import tempfile
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from hiwater._os import ascii_text
 from hiwater._os.sizes import parse_size
 from hiwater.cli import check_baseline, check_programs, output, progress
 from hiwater.cli import report as report_verb
+from hiwater.cli.messages import say
 from hiwater.errors import BadRequest, BadSize, UsageError
 
 if TYPE_CHECKING:
@@ -108,8 +107,7 @@ def run(arguments: argparse.Namespace) -> int:
         for output_format, file in outputs:
             _write(report, output_format, file)
     if not report.is_kept and "text" not in (output_format for output_format, _ in outputs):
-        ascii_text.use(sys.stderr)
-        print(f"hiwater check: {report.lead}", file=sys.stderr)
+        say(report.lead, "check")
     return 0 if report.is_kept or arguments.update else 1
 
 

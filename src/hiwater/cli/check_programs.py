@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hiwater._os import settings as all_settings
-from hiwater.errors import OutputFailed, ProgramFailed, UsageError
+from hiwater.errors import MORE_PROCESSES, OutputFailed, ProgramFailed, UsageError
 
 _TABLE = "[tool.hiwater.check]"
 _REMEDY = "see the page on CI in the manual"
@@ -107,7 +107,12 @@ def record(programs: Mapping[str, Sequence[str]], folder: str, captures: str, *,
         found[name] = os.path.join(os.path.abspath(captures), f"{name}.hiw")
         command = [sys.executable, "-m", "hiwater", "run", "-q", "-o", found[name], *words]
         for _ in range(1 + warm_up):
-            done = subprocess.run(command, cwd=folder, env=environment, stdout=sys.__stderr__, check=False)
+            try:
+                done = subprocess.run(command, cwd=folder, env=environment, stdout=sys.__stderr__, check=False)
+            except OSError as error:
+                raise ProgramFailed(
+                    f"the program {name!r} cannot be started ({error.strerror})", MORE_PROCESSES
+                ) from error
             if done.returncode:
                 raise ProgramFailed(
                     f"the program {name!r} ended with {done.returncode}: its figures say nothing", "make it end with 0"

@@ -7,14 +7,13 @@ cannot be read; with 125 when the comparison cannot be written.
 from __future__ import annotations
 
 import argparse
-import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from hiwater._os import ascii_text
 from hiwater._os.sizes import parse_size
 from hiwater.cli import output, progress
 from hiwater.cli import report as report_verb
+from hiwater.cli.messages import say
 from hiwater.errors import BadRequest, HiwaterError, UsageError
 
 if TYPE_CHECKING:
@@ -70,14 +69,13 @@ def run(arguments: argparse.Namespace) -> int:
             import_module(FORMATS[arguments.format]).write(report, stream, *more)
         output.finish(arguments)
     except HiwaterError as error:
-        print(f"hiwater diff: {error}", file=sys.stderr)
+        say(str(error), "diff")
         return error.exit_code
     if report.verdict is None or report.verdict.kept:
         return 0
     from hiwater.report.diff_request import verdict_words
 
-    ascii_text.use(sys.stderr)
-    print(f"hiwater diff: {verdict_words(report.verdict)}", file=sys.stderr)
+    say(verdict_words(report.verdict), "diff")
     return 1
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import subprocess
 import sys
+import sysconfig
 import tempfile
 from typing import NamedTuple
 
 from hiwater import __version__, _registry
 from hiwater._os import cgroup_files, native
 from hiwater._os.sizes import format_size
+from hiwater.capture.destination import folder_of_children
 from hiwater.cli import progress
 from hiwater.errors import EngineFailed, EngineUnavailable, MeterUnavailable
 
@@ -23,13 +26,17 @@ if TYPE_CHECKING:
     from hiwater.meters.devices.nvml import Nvml
 
 _SELF_TEST_SECONDS = 30
+_PROGRAM = (
+    "import subprocess, sys; held = bytearray(1000000); subprocess.run([sys.executable, '-c', 'pass'], check=True)"
+)
+_START_UP_FILE = "hiwater.pth"
 PARSER = {
     "description": "Says what works on this machine, and why the rest does not.",
     "epilog": """examples:
   hiwater doctor     what works on this machine
   hiwater doctor -q  only what does not work
 
-exit codes: 0 when this machine can record, 1 when it cannot
+exit codes: 0 when this machine can record programs and their children, 1 when it cannot
 """,
 }
 _RESET_RESIDENT_PEAK = "5"  # proc(5), /proc/pid/clear_refs
@@ -49,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the diagnoses on stdout. Returns 0 if this machine can record, 1 if it cannot."""
+    """Print the diagnoses on stdout. Returns 0 if this machine can record programs and their children, 1 if it cannot."""
     with progress.shown("testing what works here"):
         diagnoses = [
             *_about_the_engine(), _resident_peak(), _cgroup(), *_about_the_interpreter(), *_versions(), *_about_devices(),
@@ -62,7 +69,8 @@ def run(args: argparse.Namespace) -> int:
             continue
         status = {True: "ok", False: "no", None: "  "}[diagnosis.works]
         sys.stdout.write(f"{status} {diagnosis.name:<20} {diagnosis.text}\n")
-    can_record = all(diagnosis.works for diagnosis in diagnoses if diagnosis.name in {"engine", "recording"})
+    needed = {"engine", "recording", "start-up file"}
+    can_record = all(diagnosis.works for diagnosis in diagnoses if diagnosis.name in needed)
     return 0 if can_record else 1
 
 
@@ -73,25 +81,34 @@ def _about_the_engine() -> Iterator[Diagnosis]:
         yield Diagnosis("engine", False, str(error))
         return
     yield Diagnosis("engine", True, f"present, built for CPython {core.BUILT_FOR}")
-    yield _self_test()
+    yield from _self_test()
 
 
-def _self_test() -> Diagnosis:
-    """Record a program of one statement in a separate process, so that a crash is a result, too."""
+def _self_test() -> Iterator[Diagnosis]:
+    """Record a small program in a separate process, so that a crash is a result, too. It starts a child, which must record itself."""
     with tempfile.TemporaryDirectory(prefix="hiwater-doctor-") as folder:
         capture = os.path.join(folder, "self-test.hiw")
-        words = [sys.executable, "-m", "hiwater", "run", "-q", "-o", capture, "-c", "held = bytearray(1000000)"]
+        words = [sys.executable, "-m", "hiwater", "run", "-q", "-o", capture, "-c", _PROGRAM]
         try:
             done = subprocess.run(words, capture_output=True, timeout=_SELF_TEST_SECONDS, check=False)
         except (OSError, subprocess.TimeoutExpired) as error:
-            return Diagnosis("recording", False, f"the self-test did not end: {error}")
+            yield Diagnosis("recording", False, f"the self-test did not end: {error}")
+            return
         said = done.stderr.decode(errors="replace").strip().replace("\n", "; ")
         if done.returncode != 0 or said:
-            return Diagnosis(
+            yield Diagnosis(
                 "recording", False, f"the self-test ended with {done.returncode}: {said or 'it said nothing'}"
             )
+            return
         size = os.path.getsize(capture)
-    return Diagnosis("recording", True, f"the self-test started, recorded, stopped and wrote {size:,} bytes")
+        has_child = bool(glob.glob(os.path.join(glob.escape(folder_of_children(capture)), "*.hiw")))
+    yield Diagnosis("recording", True, f"the self-test started, recorded, stopped and wrote {size:,} bytes")
+    if has_child:
+        yield Diagnosis("start-up file", True, "a child of the self-test recorded itself")
+    else:
+        why = "there" if os.path.exists(os.path.join(sysconfig.get_path("platlib"), _START_UP_FILE)) else "not there"
+        problem = f"a child of the self-test has not recorded itself; {_START_UP_FILE}, which has it do so, is {why}"
+        yield Diagnosis("start-up file", False, f"{problem}: install hiwater again with the pip of this interpreter")
 
 
 def _resident_peak() -> Diagnosis:

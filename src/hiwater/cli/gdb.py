@@ -12,7 +12,7 @@ import subprocess
 import sys
 
 from hiwater.cli import injected
-from hiwater.errors import AttachRefused
+from hiwater.errors import MORE_PROCESSES, AttachRefused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,7 +27,10 @@ _REFUSED = ("Operation not permitted", "ptrace: ", "Could not attach")
 def ask(pid: int, request: dict[str, Any], timeout_seconds: float) -> dict[str, Any]:
     """Have the process do what is requested, and return its answer. Raises AttachRefused."""
     _refuse(pid)
-    try_out()
+    try:
+        try_out()
+    except OSError as error:
+        raise AttachRefused(f"gdb cannot be tried out ({error.strerror})", MORE_PROCESSES) from error
     return injected.ask(pid, request, timeout_seconds, _bring)
 
 

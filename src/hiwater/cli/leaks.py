@@ -19,7 +19,7 @@ from hiwater.analysis.suppressions import Suppression, read
 from hiwater.cli import output, progress
 from hiwater.cli import report as report_verb
 from hiwater.cli.messages import say
-from hiwater.errors import UsageError
+from hiwater.errors import MORE_PROCESSES, NotRunnable, UsageError
 from hiwater.report.export import json_leaks
 from hiwater.report.text import leaks as text_leaks
 
@@ -101,7 +101,10 @@ def _record(function: str, count: int, capture: str) -> int:
         str(count),
         function,
     )
-    return subprocess.run([sys.executable, "-m", "hiwater", *words], stdout=sys.stderr.fileno(), check=False).returncode
+    try:
+        return subprocess.run([sys.executable, "-m", "hiwater", *words], stdout=sys.__stderr__, check=False).returncode
+    except OSError as error:
+        raise NotRunnable(f"{function!r} cannot be run ({error.strerror})", MORE_PROCESSES) from error
 
 
 def _suppressions(given: str | None) -> list[Suppression]:

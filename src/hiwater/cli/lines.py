@@ -8,7 +8,7 @@ import os
 import sys
 
 from hiwater._os import native, settings
-from hiwater.cli import lines_arguments
+from hiwater.cli import lines_arguments, standard_output
 from hiwater.cli.messages import say
 from hiwater.errors import BadRequest, HiwaterError, OutputFailed
 from hiwater.recording import launcher, target
@@ -26,8 +26,7 @@ def main(words: Sequence[str]) -> int:
     try:
         arguments = lines_arguments.parse(words, settings.here())
         if arguments.help:
-            sys.stdout.write(lines_arguments.HELP)
-            return 0
+            return standard_output.write(lines_arguments.HELP)
         if not arguments.resident:
             native.load()  # without the engine there would be nothing to measure
         program = target.find(arguments.kind, arguments.program, arguments.arguments)
@@ -124,10 +123,12 @@ class _Ending:
             say(f"no function was marked: {remedy}")
             return
         text = self._text()
-        if self._output is None:
-            stream = sys.__stdout__ if self._arguments.format == "json" else sys.__stderr__
-            if stream is not None:
-                stream.write(text)
+        if self._output is None and self._arguments.format == "json":
+            sys.stdout = sys.__stdout__  # the program may have put another in its place
+            standard_output.write(text)
+        elif self._output is None:
+            if sys.__stderr__ is not None:
+                sys.__stderr__.write(text)
         else:
             try:
                 with open(self._output, "w", encoding="utf-8") as file:

@@ -6,9 +6,9 @@ Exits with 0, with 2 for a capture that cannot be read (one of a child is left o
 from __future__ import annotations
 
 import argparse
-import sys
 
 from hiwater.cli import progress
+from hiwater.cli.messages import say
 from hiwater.errors import HiwaterError
 
 PARSER = {
@@ -39,10 +39,8 @@ def run(arguments: argparse.Namespace) -> int:
         with progress.shown(f"merging into {arguments.output}"):
             count, unreadable = _merge(arguments.captures, arguments.output)
     except HiwaterError as error:
-        print(f"hiwater merge: {error}", file=sys.stderr)
+        say(str(error), "merge")
         return error.exit_code
-    from hiwater.cli.messages import say
-
     for problem in unreadable:
         say(f"warning: a capture cannot be read and is not in {arguments.output}: {problem}")
     if not arguments.quiet:

@@ -51,7 +51,7 @@ def name(arguments: argparse.Namespace, capture: str, middle: str = "") -> None:
             raise BadRequest(f"{arguments.format} is no text for a terminal", "write it to a file with -o")
     elif arguments.output is None and (arguments.open or arguments.format in _FILES):
         arguments.output = _next_to(capture, middle + FILE_SUFFIXES[arguments.format])
-        arguments.is_named_here = True
+        arguments.is_named_here = arguments.is_private = True
 
 
 def _next_to(capture: str, suffix: str) -> str:
@@ -93,7 +93,7 @@ def opened(arguments: argparse.Namespace) -> Iterator[TextIO]:
     """The stream for the report. A file appears or changes only when the report is complete."""
     try:
         if arguments.output is not None:
-            with replacing(Path(arguments.output)) as stream:
+            with replacing(Path(arguments.output), is_private=getattr(arguments, "is_private", False)) as stream:
                 yield stream
         elif arguments.format in FOR_PEOPLE and getattr(arguments, "pager", False) and sys.stdout.isatty():
             with pager.paged() as stream:

@@ -33,8 +33,9 @@ def paged() -> Iterator[TextIO]:
     yield screen
     text, command = screen.getvalue(), _command()
     if command and text.count("\n") >= shutil.get_terminal_size().lines:
-        _show(command, _LINK.sub("", text))
-        return
+        with suppress(OSError):  # the pager cannot be started
+            _show(command, _LINK.sub("", text))
+            return
     ascii_text.use(sys.stdout)
     sys.stdout.write(text)
     sys.stdout.flush()

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import re
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -15,6 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, TextIO
 
 from hiwater.cli import output, progress
+from hiwater.cli.messages import say
 from hiwater.errors import BadRequest, HiwaterError, MomentOutOfRange
 
 if TYPE_CHECKING:  # numpy and rich are loaded when a report is made, not for `--help`
@@ -206,10 +206,10 @@ def run(arguments: argparse.Namespace) -> int:
         ):
             _write(reports, arguments, stream)
         for remark in (remark for report in reports for remark in report.remarks):
-            _say(remark)
+            say(remark, "report")
         output.finish(arguments)
     except HiwaterError as error:
-        _say(str(error))
+        say(str(error), "report")
         return error.exit_code
     return 0
 
@@ -236,17 +236,17 @@ def _at_once(reports: list[Report], arguments: argparse.Namespace) -> list[Repor
         instant, whole = machine.allocated, whole_run.at_highest(machine)
         if whole is not None:
             of_host = f" of {machine.name}, one of {len(run.machines)} machines," if len(run.machines) > 1 else ""
-            _say(
+            say(
                 f"{shown} shows all processes{of_host} at the instant of their highest sum: {size(instant.bytes)} allocated by "
-                f"{instant.processes}; --pid shows one process"
+                f"{instant.processes}; --pid shows one process",
+                "report",
             )
             return [replace(reports[0], capture=whole, moment=whole.peak, is_one_of_several=False)]
-    _say(f"{shown} shows one of {len(captures)} processes: {captures[0].process.pid}, the first; --pid shows another")
+    say(
+        f"{shown} shows one of {len(captures)} processes: {captures[0].process.pid}, the first; --pid shows another",
+        "report",
+    )
     return reports[:1]
-
-
-def _say(text: str) -> None:
-    print(f"hiwater report: {text}", file=sys.stderr)
 
 
 def open_run(paths: Sequence[str], kind: str = "all", pid: int | None = None) -> Run:
@@ -324,7 +324,7 @@ def _of_refused(run: Run) -> Run:
             "look at the peak or the end instead",
         )
     if len(refused) < len(run.captures):
-        _say(f"memory was refused to {len(refused):,} of {len(run.captures):,} processes, which are shown")
+        say(f"memory was refused to {len(refused):,} of {len(run.captures):,} processes, which are shown", "report")
     return Run(refused, signals=run.signals)
 
 
@@ -332,7 +332,7 @@ def warn(reports: Sequence[Report]) -> None:
     """Print a warning for each capture that contradicts itself."""
     for report in reports:
         for problem in report.problems:
-            _say(f"warning: {report.capture.path} contradicts itself: {problem}")
+            say(f"warning: {report.capture.path} contradicts itself: {problem}", "report")
 
 
 def _write(reports: Sequence[Report], arguments: argparse.Namespace, stream: TextIO) -> None:

@@ -31,8 +31,9 @@ def main(words: Sequence[str]) -> int:
         say(str(error))
         return error.exit_code
     if arguments.help:
-        sys.stdout.write(run_arguments.HELP)
-        return 0
+        from hiwater.cli import standard_output
+
+        return standard_output.write(run_arguments.HELP)
     return run_recorded(arguments, len(words) + 1)
 
 
@@ -285,7 +286,7 @@ class ProgramRecording:
             verbs.main(words)
             return
         made = os.path.splitext(capture)[0] + suffix
-        if verbs.main([*words, "-o", made]) != 0:
+        if verbs.main([*words, "-o", made], is_private=True) != 0:
             return  # it has said why
         say(f"report {made}")
         if self._arguments.open:

@@ -184,9 +184,9 @@ def parse(words: Sequence[str], settings: Settings) -> RunArguments:
     permissions(result.mode)
     if result.snapshot_every is not None:
         parse_duration(result.snapshot_every)
-    if result.sample_seed is not None and not result.sample_seed.isdecimal():
+    if result.sample_seed is not None and not (result.sample_seed.isdecimal() and len(result.sample_seed) <= 20):
         raise hiwater.errors.UsageError(
-            f"--sample-seed {result.sample_seed!r} is no number", "write a whole number above 0"
+            f"--sample-seed {result.sample_seed!r} is no number of 64 bits", "write a whole number above 0"
         )
     return result
 

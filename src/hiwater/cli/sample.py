@@ -27,7 +27,7 @@ from hiwater.sampling.watcher import Watcher
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from typing import NoReturn
 
     from hiwater.sampling.watcher import Watched
@@ -118,7 +118,12 @@ class _Job:
         try:
             own_peak = _own_peak()
             started_ns = time.monotonic_ns()
-            gate = _Gate(command, scopes_path)
+            try:
+                gate = _Gate(command, scopes_path)
+            except OSError as error:
+                say(f"warning: the command runs unwatched: it can have no process beside this one ({error.strerror})")
+                os.unlink(scopes_path)
+                _run_here(command)
             try:
                 self._watch_started(command, gate, started_ns, scopes_path, own_peak)
             except (NotFound, NotRunnable):
@@ -130,7 +135,8 @@ class _Job:
             pid = gate.pid
             status = _waited(pid)
         finally:
-            os.unlink(scopes_path)
+            with suppress(FileNotFoundError):
+                os.unlink(scopes_path)
         code = os.waitstatus_to_exitcode(status)
         if code < 0:
             _end_by(-code)
@@ -268,27 +274,41 @@ class _Gate:
         os.close(self._go)
         answer = os.read(self._failure, 16)  # empty: the program began, which closed the descriptor
         os.close(self._failure)
-        if not answer:
-            return
-        os.waitpid(self.pid, 0)
-        number = int(answer)
-        name = self._command[0]
-        if number in {errno.ENOENT, errno.ENOTDIR}:
-            raise NotFound(f"there is no command {name!r}", "check the name and PATH")
-        raise NotRunnable(f"{name!r} cannot be run ({os.strerror(number)})", "check its permissions")
+        if answer:
+            os.waitpid(self.pid, 0)
+            raise _refusal(self._command[0], int(answer))
+
+
+def _refusal(name: str, number: int) -> NotFound | NotRunnable:
+    """The error for a command that the system could not execute."""
+    if number in {errno.ENOENT, errno.ENOTDIR}:
+        return NotFound(f"there is no command {name!r}", "check the name and PATH")
+    return NotRunnable(f"{name!r} cannot be run ({os.strerror(number)})", "check its permissions")
 
 
 def _become(command: list[str], environment: dict[str, str], waiting: int, failed: int) -> NoReturn:
     """In the new process: wait for the gate, then run the command. If it cannot run, its errno is written to `failed`."""
     try:
         if os.read(waiting, 1):
-            for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores
-                signal.signal(number, signal.SIG_DFL)
-            os.execvpe(command[0], command, environment)  # noqa: S606 - the command is what was asked for
+            _execute(command, environment)
     except OSError as error:
         os.write(failed, str(error.errno).encode())
     finally:
         os._exit(127)
+
+
+def _run_here(command: list[str]) -> NoReturn:
+    """Become the command. Raises NotFound or NotRunnable."""
+    try:
+        _execute(command, os.environ)
+    except OSError as error:
+        raise _refusal(command[0], error.errno or 0) from error
+
+
+def _execute(command: list[str], environment: Mapping[str, str]) -> NoReturn:
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores
+        signal.signal(number, signal.SIG_DFL)
+    os.execvpe(command[0], command, environment)  # noqa: S606 - the command is what was asked for
 
 
 _final_status: dict[int, int] = {}

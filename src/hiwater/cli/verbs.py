@@ -49,25 +49,23 @@ examples:
 """
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Run one of the verbs whose words argparse reads, and return the exit code."""
-    from hiwater.cli.messages import say
-    from hiwater.errors import HiwaterError
+def main(arguments: Sequence[str], *, is_private: bool = False) -> int:
+    """Run one of the verbs whose words argparse reads, and return the exit code. `is_private`: hiwater itself has named the file that it writes."""
+    from hiwater.cli import standard_output
 
     if verb_of(arguments) in _READERS and "numpy" not in sys.modules:
         # They multiply no matrices: the threads of numpy's OpenBLAS would take a fifth of the processor time of a small report to start.
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    try:
-        parsed, parser = parse(arguments)
-        if parsed.verb is None:
-            parser.print_help(sys.stderr)
-            return 2
-        status: int = parsed.run(parsed)
-    except HiwaterError as error:
-        say(str(error))
-        return error.exit_code
-    except BrokenPipeError:
-        return end_of_pipe()
+    return standard_output.exit_code_of(lambda: _run(arguments, is_private))
+
+
+def _run(arguments: Sequence[str], is_private: bool) -> int:
+    parsed, parser = parse(arguments)
+    parsed.is_private = is_private
+    if parsed.verb is None:
+        parser.print_help(sys.stderr)
+        return 2
+    status: int = parsed.run(parsed)
     return status
 
 
@@ -124,9 +122,3 @@ def build_parser(verb: str | None) -> argparse.ArgumentParser:
         else:
             subparsers.add_parser(name, help=description)
     return parser
-
-
-def end_of_pipe() -> int:
-    """The reader has closed the pipe (`… | head`): keep the interpreter's last flush from failing."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return 128 + 13  # as if by SIGPIPE, which Python ignores

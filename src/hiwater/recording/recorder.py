@@ -106,7 +106,7 @@ class Recorder:
         none. Each `snapshot_every` seconds, what is live becomes a snapshot, for `hiwater leaks`; 0 takes them at markers and phases only. Without
         `residency_snapshots`, the capture does not tell where resident pages were, and the recording ends faster. `own` names installed packages whose code is yours: a line of theirs can
         be the one to change. `notify` is called with what the user must know at the start. Raises CaptureUnwritable for
-        an unknown `%`, BadSize for an invalid size.
+        an unknown `%`, BadSize for an invalid size, BadRequest for a seed of more than 64 bits.
         """
         # Made absolute now, because the program may change its folder before the stop.
         self._path = destination.absolute(destination.expand(os.fspath(path)))
@@ -117,6 +117,10 @@ class Recorder:
                 f"choose a size up to {LARGEST_SAMPLE}",
             )
         self._sample_seed = sample_seed or 0
+        if not 0 <= self._sample_seed < 1 << 64:
+            raise hiwater.errors.BadRequest(
+                f"the seed {self._sample_seed} is no number of 64 bits", "give a whole number above 0"
+            )
         self._excluded_script = ""
         self._window: Window | None = None
         self._owner = 0

@@ -14,6 +14,7 @@ from contextlib import suppress
 from hiwater import _mapping
 from hiwater._os import control_file, unrecorded
 from hiwater._os.own_command import is_own_command
+from hiwater._os.process_identity import STATE, THREADS, WAIT_STATUS, stat_fields
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -100,11 +101,23 @@ class Standby:
         self._number = _thread.get_native_id()
         try:
             while not stop.acquire(timeout=_POLL_SECONDS):
+                _end_with_main_thread()
                 request = control_file.pending(self._content)
                 if request is not None:
                     control_file.answer(self._content, _answered(request))
         finally:
             ended.release()
+
+
+def _end_with_main_thread() -> None:
+    """End the process if its main thread has ended alone, or the kernel ended it, as strict seccomp does: without this thread it would have ended. A
+    main thread that held the GIL then keeps this one waiting."""
+    fields = stat_fields(os.getpid())
+    if fields[STATE : STATE + 1] == [b"Z"] and fields[THREADS] == b"2":
+        status = int(fields[WAIT_STATUS])
+        if number := status & 0x7F:
+            os.kill(os.getpid(), number)
+        os._exit(status >> 8)
 
 
 def _answered(request: dict[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import pickle
 import sys
+from pathlib import Path
 
+from hiwater._os.replacing import replacing
 from hiwater.capture import destination
 from hiwater.contrib.torch import cuda_ready, oom_message, oom_report
 from hiwater.contrib.torch.history import is_enabled
@@ -124,8 +126,8 @@ def write_report(error: BaseException, stem: str, *, model: Any = None, quiet: b
             histories.give("oom.json", json.dumps(report.to_dict()).encode())
         _, text = report.write(stem)
         if history is not None:
-            with open(f"{stem}.pickle", "wb") as stream:
-                pickle.dump(history, stream, _PROTOCOL)
+            with replacing(Path(f"{stem}.pickle"), is_private=True) as stream:
+                pickle.dump(history, stream.buffer, _PROTOCOL)
         if not quiet:
             _say(f"memory of {report.device} was refused ({report.verdict.kind}): {text} says what was live")
     except Exception as fault:  # noqa: BLE001 - the program's own exception must continue

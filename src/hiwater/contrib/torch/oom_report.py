@@ -10,7 +10,9 @@ import os
 import sys
 import time
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 
+from hiwater._os.replacing import replacing
 from hiwater._os.sizes import format_size as size
 from hiwater.allocator_state import AllocatorState, of_segments, requested_of
 from hiwater.contrib.torch import oom_message, oom_verdict
@@ -57,7 +59,7 @@ class OomReport:
         """Write `STEM.json` and `STEM.txt`, and return their names. Raises OSError."""
         names = f"{stem}.json", f"{stem}.txt"
         for name, text in zip(names, (json.dumps(self.to_dict(), indent=1), str(self)), strict=True):
-            with open(name, "w", encoding="utf-8", errors="backslashreplace") as stream:
+            with replacing(Path(name), is_private=True) as stream:
                 stream.write(text)
         return names
 

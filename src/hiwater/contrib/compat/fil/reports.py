@@ -7,8 +7,8 @@ import resource
 import webbrowser
 from collections.abc import Sequence
 
-from hiwater import cli
 from hiwater.capture import open as open_capture
+from hiwater.cli import verbs
 from hiwater.contrib.compat.fil.result_folder import say
 from hiwater.errors import HiwaterError
 
@@ -29,7 +29,7 @@ def main(words: Sequence[str]) -> int:
     if not _written("peak-memory", "peak", capture, folder):
         return 1
     page = os.path.join(folder, "index.html")
-    if cli.main(["report", capture, "--format", "html", "-o", page]) != 0:
+    if verbs.main(["report", capture, "--format", "html", "-o", page], is_private=True) != 0:
         return 1
     say(f"Wrote HTML report to {_shown(page)}")
     if "--open" in options:
@@ -49,7 +49,7 @@ def _was_refused(capture: str) -> bool:
 def _written(name: str, snapshot: str, capture: str, folder: str) -> bool:
     for pattern, format_words in _FILES:
         path = os.path.join(folder, pattern.format(name=name))
-        if cli.main(["report", capture, "--at", snapshot, *format_words, "-o", path]) != 0:
+        if verbs.main(["report", capture, "--at", snapshot, *format_words, "-o", path], is_private=True) != 0:
             return False
         if path.endswith(".svg"):
             say(f"Wrote memory usage flamegraph to {_shown(path)}")

@@ -17,7 +17,7 @@ from hiwater._os.sizes import parse_size
 from hiwater.contrib.torch.estimate.batch import Probe, Search, is_monotonic
 from hiwater.contrib.torch.estimate.cards import Card, find_card
 from hiwater.contrib.torch.estimate.result import CONTEXT_BYTES, EstimateData
-from hiwater.errors import BadRequest, EstimateFailed, ExtraMissing, HiwaterError
+from hiwater.errors import MORE_PROCESSES, BadRequest, EstimateFailed, ExtraMissing, HiwaterError
 
 DEFAULT_DEVICE = "NVIDIA H200 141GB"
 _Maker = Callable[[int | None], tuple[Any, ...]]
@@ -193,7 +193,10 @@ def _ask_fork(find: Callable[[], _Maker], request: dict[str, Any]) -> Any:
         warnings.simplefilter(
             "ignore", DeprecationWarning
         )  # a warning about forks with threads: the child runs no other thread of the parent
-        child = os.fork()
+        try:
+            child = os.fork()
+        except OSError as error:
+            raise EstimateFailed(f"this process could not fork ({error.strerror})", MORE_PROCESSES) from error
     if child == 0:
         _answer_and_leave(find, request, writing)
     os.close(writing)

@@ -1,0 +1,50 @@
+"""A program whose main thread ends alone, or is ended by the kernel: the process ends as without hiwater, whose thread is the last one."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from children import hiwater_command
+from recording import child_environment, needs_engine
+
+pytestmark = needs_engine
+
+PROGRAM = """
+import ctypes, os, struct
+libc = ctypes.CDLL(None)
+held = [bytes(5000) for _ in range(100)]
+def strict():
+    libc.prctl(22, 1, 0, 0, 0)  # PR_SET_SECCOMP, SECCOMP_MODE_STRICT
+def filtered():  # SECCOMP_RET_KILL_THREAD for getpriority, else SECCOMP_RET_ALLOW
+    code = b"".join(struct.pack("=HBBI", *one) for one in [(0x20, 0, 0, 0), (0x15, 0, 1, 140), (6, 0, 0, 0), (6, 0, 0, 0x7FFF0000)])
+    program = ctypes.create_string_buffer(code)
+    libc.prctl(38, 1, 0, 0, 0)
+    libc.prctl(22, 2, ctypes.byref(ctypes.create_string_buffer(struct.pack("=HxxxxxxQ", 4, ctypes.addressof(program)))), 0, 0)
+    libc.getpriority(0, 0)
+"""
+ENDINGS = {
+    "strict seccomp": ("strict(); os.stat('/')", -9),
+    "its last call under strict seccomp": ("strict(); libc.syscall(60, 7)", 7),
+    "a filter": ("filtered()", -31),
+    "the exit of a thread": ("libc.syscall(60, 7)", 7),
+}
+
+
+@pytest.mark.parametrize("how", ENDINGS)
+def test_the_process_ends_as_without_hiwater(how: str, tmp_path: Path) -> None:
+    code, status = ENDINGS[how]
+    source = f"{PROGRAM}\n{code}"
+    environment = child_environment()
+    plain = subprocess.run([sys.executable, "-c", source], cwd=tmp_path, timeout=60, check=False, env=environment)
+    recorded, standby = (
+        subprocess.run(
+            hiwater_command("run", *words, "-c", source), cwd=tmp_path, timeout=60, check=False, env=environment
+        )
+        for words in (("-q", "-o", "run.hiw"), ("--standby",))
+    )
+    assert [done.returncode for done in (plain, recorded, standby)] == [status] * 3
+    assert (tmp_path / "run.hiw").exists()
