@@ -105,6 +105,15 @@ def test_a_wrong_request_fails_the_step_with_its_own_code(project: Path) -> None
     assert said["summary"] == ""
 
 
+@needs_engine
+def test_no_input_is_evaluated(project: Path) -> None:
+    done, _ = run_step(
+        project, ACTION["runs"]["steps"][-1], arguments="--baseline '$(touch evil)' ; touch evil `touch evil`"
+    )
+    assert done.returncode == 2, done.stderr
+    assert not (project / "evil").exists()
+
+
 def test_the_step_that_installs_gives_pip_one_word(tmp_path: Path) -> None:
     """What pip is given, as a pip that repeats its words has it."""
     (tmp_path / "python").write_text('#!/bin/sh\nfor word; do echo "<$word>"; done\n', "utf-8")
