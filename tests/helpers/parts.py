@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import struct
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from io import BytesIO
 from random import Random
 from typing import Any
@@ -16,7 +16,7 @@ from hiwater.capture import bounds
 from hiwater.capture.layout import FIRST_BYTES, parse_schema, read_start
 from mutants import START_FIELDS, TELLING
 
-MOST_GROWN_BYTES = 24 << 20
+MOST_GROWN_BYTES = 16 << 20
 TEXTS = (
     "", "0", "-1", "9" * 400, "9" * 6000, "1e999", "٣", "0x10", "NaN", "[" * 3000, "[]", "{}", "[1, null, {}]", '{"a": 1}', '{"a.py": [["f", 1]]}', "null", '"x"',
     "a\nb", "\x1b]0;title\x07", "\u202egnp.exe", "</script><script>alert(1)</script>", "/etc/shadow", "/dev/zero", "/", "../..", "fork", "exec",
@@ -46,16 +46,20 @@ class Parts:
             whole = b"".join(content[begin : begin + start.extent_bytes // size * size] for begin in begins)
             self.tables[table.name] = np.frombuffer(whole[: counts[table.number] * size], table.record).copy()
 
-    def add_string(self, text: bytes) -> int:
-        added = np.zeros(1, self.tables["strings"].dtype)
-        added["offset"], added["length"] = len(self.tables["string_bytes"]), len(text)
-        self.tables["string_bytes"] = np.concatenate([self.tables["string_bytes"], np.frombuffer(text, np.uint8)])
-        self.tables["strings"] = np.concatenate([self.tables["strings"], added])
-        return len(self.tables["strings"]) - 1
+    def add_strings(self, texts: Sequence[bytes]) -> Any:
+        """The numbers of these texts, which are added."""
+        strings, content = self.tables["strings"], self.tables["string_bytes"]
+        added = np.zeros(len(texts), strings.dtype)
+        added["length"] = [len(text) for text in texts]
+        added["offset"] = len(content) + np.cumsum(added["length"]) - added["length"]
+        self.tables["string_bytes"] = np.concatenate([content, np.frombuffer(b"".join(texts), np.uint8)])
+        self.tables["strings"] = np.concatenate([strings, added])
+        return np.arange(len(strings), len(strings) + len(texts))
 
-    def add_fact(self, key: str, value: str) -> None:
-        added = np.zeros(1, self.tables["facts"].dtype)
-        added["key"], added["value"] = (self.add_string(text.encode("utf-8", "surrogatepass")) for text in (key, value))
+    def add_facts(self, *facts: tuple[str, str]) -> None:
+        added = np.zeros(len(facts), self.tables["facts"].dtype)
+        for field, texts in zip(("key", "value"), zip(*facts, strict=True), strict=True):
+            added[field] = self.add_strings([text.encode("utf-8", "surrogatepass") for text in texts])
         self.tables["facts"] = np.concatenate([self.tables["facts"], added])  # of several of a name the last one counts
 
     def to_bytes(self) -> bytes:
@@ -145,20 +149,20 @@ def a_long_text(parts: Parts, random: Random) -> str:
     one = random.choice(among)
     length = random.choice((5_000, 100_000, 100_000, 1 << 20, 1 << 23))
     text = random.choice((b"x", b"\n", b"\xff", "\u202e".encode(), b"/a", b"[", b"\0")) * length
-    parts.tables[one.table][one.field] = parts.add_string(text[:length])
+    parts.tables[one.table][one.field] = parts.add_strings([text[:length]])
     return f"{one.table}.{one.field}: a text of {length} bytes"
 
 
 def a_fact(parts: Parts, random: Random) -> str:
     key, value = random.choice(list(bounds.FACTS)), random.choice(TEXTS)
-    parts.add_fact(key, value)
+    parts.add_facts((key, value))
     return f"fact {key} = {value[:20]!r}"
 
 
 def many_facts(parts: Parts, random: Random) -> str:
     count = random.choice((100, 2000))
-    for number in range(count):
-        parts.add_fact(random.choice((f"cell {number}.py", f"fact {number}")), f"cell [{number}]\nx = 1")
+    name = random.choice(("cell {}.py", "fact {}"))
+    parts.add_facts(*((name.format(number), f"cell [{number}]\nx = 1") for number in range(count)))
     return f"{count} facts"
 
 

@@ -134,11 +134,11 @@ def make_originals(folder: Path) -> None:
 
     history = pickle.dumps(_history())
     (folder / "snapshot.pickle").write_bytes(history)
-    shutil.copy(folder / "phases.hiw", folder / "device.hiw")
+    shutil.copy(folder / "killed.hiw", folder / "device.hiw")
     attachments.append(str(folder / "device.hiw"), {"torch.pickle": history, "oom.json": b'{"requested_bytes": 5}'})
     for path in [*folder.glob("*.hiw"), *folder.glob("*.d/*.hiw")]:
         if path.name != "merged.hiw":  # small extents make small mutants
-            path.write_bytes(parts.Parts(path.read_bytes(), extent_bytes=4096).to_bytes())
+            path.write_bytes(parts.Parts(path.read_bytes(), extent_bytes=16384).to_bytes())
 
 
 def _hiwater(*words: str) -> None:
@@ -175,12 +175,18 @@ class Originals:
         made.view = random.choice(VIEWS)
         return made
 
+    def _capture(self, random: Random) -> Path:
+        """One of the captures: of the larger ones, which take longer, fewer mutants."""
+        return random.choices(
+            list(self.captures), [1 / (100_000 + len(one.content)) for one in self.captures.values()]
+        )[0]
+
     def _write(self, place: Path, original: Path, made: tuple[bytes, str]) -> Mutant:
         (place / original.name).write_bytes(made[0])
         return Mutant(place / original.name, original, made[1])
 
     def _figure(self, random: Random, place: Path) -> Mutant:
-        path = random.choice(list(self.captures))
+        path = self._capture(random)
         changed = bytearray(self.captures[path].content)
         what = random.choice(FIELDS)(self.captures[path], changed, random)
         made = self._write(place, path, (bytes(changed), what))
@@ -188,11 +194,11 @@ class Originals:
         return made
 
     def _bytes(self, random: Random, place: Path) -> Mutant:
-        path = random.choice(list(self.captures))
+        path = self._capture(random)
         return self._write(place, path, self.captures[path].mutant(random))
 
     def _parts(self, random: Random, place: Path) -> Mutant:
-        path = random.choice(list(self.captures))
+        path = self._capture(random)
         return self._write(place, path, parts.mutant(self.captures[path].content, random))
 
     def _merged(self, random: Random, place: Path) -> Mutant:
