@@ -106,7 +106,8 @@ def _levels(at_ns: Ints, held: Ints, columns: int, highest: int, span: tuple[int
     tops = np.full(columns, -1, np.int64)
     np.maximum.at(tops, column, held)
     last = np.maximum.accumulate(np.where(tops >= 0, np.arange(columns), 0))
-    levels: list[int] = ((len(_BARS) - 1) * np.maximum(tops[last], 0) // max(1, highest)).tolist()
+    highest = max(1, highest)  # of a damaged capture not the highest of `held`
+    levels: list[int] = (np.clip(tops[last] / highest, 0, 1) * (len(_BARS) - 1)).astype(np.int64).tolist()
     return levels
 
 
