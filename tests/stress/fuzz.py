@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import os
 import pickle
 import re
@@ -27,6 +28,9 @@ from typing import NoReturn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "helpers"))
 import parts
+from capture_builder import KINDS
+from example_captures import program, recording_of, small
+from hiwater.capture import attachments, run_index
 from mutants import FIELDS, Original
 from snapshot_double import Allocator, frame
 
@@ -124,21 +128,69 @@ FINDS = {"check": (1,), "leaks": (1, 3), "diff": (1,)}  # exit codes where somet
 UNSAFE = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
-def make_originals(folder: Path) -> None:
-    """Captures that are really made: of the engine, of `hiwater sample`, of a run of several processes, merged, with a history, and a history."""
-    for name, program in PROGRAMS.items():
-        _hiwater("run", "-q", "-o", f"{folder}/{name}.hiw", "-c", program)
-    _hiwater("sample", "-o", f"{folder}/timeline.hiw", "--", sys.executable, "-c", WATCHED)
-    _hiwater("merge", "-q", "-o", f"{folder}/merged.hiw", f"{folder}/family.hiw", f"{folder}/phases.hiw")
-    from hiwater.capture import attachments
+def build_originals(folder: Path) -> None:
+    """Captures of pretended programs, the same every time, with every table: of one process, of a killed one, of one that was watched from outside, of a
+    run of several processes, merged, with a history of a device, and such a history."""
+    random = Random(1)
+    events = [
+        (random.randrange(31), random.randrange(len(KINDS)), random.randrange(1, 5000), random.randrange(10))
+        for _ in range(150)
+    ]
+    made = {
+        "program.hiw": program(),
+        "slices.hiw": recording_of(events),
+        "killed.hiw": recording_of(events[:40]),
+        "timeline.hiw": small(),
+    }
+    made["killed.hiw"].header.update(state=1, ended_ns=0, exit_code=-1)
+    made["timeline.hiw"].fact("recorder", "sample")
+    made |= {
+        "device.hiw": small(),
+        "family.hiw": small(),
+        "family.hiw.d/5-1.hiw": small(),
+        "family.hiw.d/6-2.hiw": program(),
+    }
+    (folder / "family.hiw.d").mkdir()
+    for number, (name, recording) in enumerate(made.items()):
+        recording.header.update(pid=4000 + number, process_start_ticks=number, started_unix_ns=10**18 + number)
+        for key, value in {
+            "host": "here",
+            "ppid": str(3999 + number),
+            "cwd": str(folder),
+            "started_by": "fork",
+            "run_id": name[:6],
+        }.items():
+            recording.fact(key, value)
+        (folder / name).write_bytes(parts.complete(recording.to_bytes()))
+    rows = [
+        {"event": "ended", "pid": 70, "start_ticks": 1, "ppid": 4005, "started_by": "fork", "capture": "", "exit_code": 0, "started_unix_ns": 10**18,
+         **dict.fromkeys(run_index._SIZES, 1 << 20)},
+        {"event": "started", "pid": 71, "ppid": 4005, "at_unix_ns": 10**18, "program": "python", "why": "-S"},
+        {"event": "killed", "pid": 4006, "ppid": 4005, "at_unix_ns": 10**18 + 50, "signal": 9},
+    ]  # fmt: skip
+    (folder / "family.hiw.d" / "index.jsonl").write_bytes(
+        b"".join(json.dumps(row).encode().ljust(511) + b"\n" for row in rows)
+    )
+    _add_others(folder, folder / "device.hiw")
 
+
+def record_originals(folder: Path) -> None:
+    """The same of programs that really run."""
+    for name, text in PROGRAMS.items():
+        _hiwater("run", "-q", "-o", f"{folder}/{name}.hiw", "-c", text)
+    _hiwater("sample", "-o", f"{folder}/timeline.hiw", "--", sys.executable, "-c", WATCHED)
+    shutil.copy(folder / "killed.hiw", folder / "device.hiw")
+    for path in [*folder.glob("*.hiw"), *folder.glob("*.d/*.hiw")]:  # small extents make small mutants
+        path.write_bytes(parts.Parts(path.read_bytes(), extent_bytes=16384).to_bytes())
+    _add_others(folder, folder / "device.hiw")
+
+
+def _add_others(folder: Path, device: Path) -> None:
+    """What is made of captures: a merged one, one with a history attached, and that history."""
+    _hiwater("merge", "-q", "-o", f"{folder}/merged.hiw", f"{folder}/family.hiw", f"{folder}/killed.hiw")
     history = pickle.dumps(_history())
     (folder / "snapshot.pickle").write_bytes(history)
-    shutil.copy(folder / "phases.hiw", folder / "device.hiw")
-    attachments.append(str(folder / "device.hiw"), {"torch.pickle": history, "oom.json": b'{"requested_bytes": 5}'})
-    for path in [*folder.glob("*.hiw"), *folder.glob("*.d/*.hiw")]:
-        if path.name != "merged.hiw":  # small extents make small mutants
-            path.write_bytes(parts.Parts(path.read_bytes(), extent_bytes=4096).to_bytes())
+    attachments.append(str(device), {"torch.pickle": history, "oom.json": b'{"requested_bytes": 5}'})
 
 
 def _hiwater(*words: str) -> None:
@@ -170,17 +222,23 @@ class Originals:
         shutil.rmtree(place, ignore_errors=True)
         place.mkdir()
         kind = random.choices(("figure", "bytes", "parts", "merged", "run", "history"), (15, 20, 45, 7, 9, 4))[0]
-        made = getattr(self, f"_{kind}")(random, place)
+        made: Mutant = getattr(self, f"_{kind}")(random, place)
         made.what = f"{seed}/{number}, {made.original.name}: {made.what}"
         made.view = random.choice(VIEWS)
         return made
+
+    def _capture(self, random: Random) -> Path:
+        """One of the captures: of the larger ones, which take longer, fewer mutants."""
+        return random.choices(
+            list(self.captures), [1 / (100_000 + len(one.content)) for one in self.captures.values()]
+        )[0]
 
     def _write(self, place: Path, original: Path, made: tuple[bytes, str]) -> Mutant:
         (place / original.name).write_bytes(made[0])
         return Mutant(place / original.name, original, made[1])
 
     def _figure(self, random: Random, place: Path) -> Mutant:
-        path = random.choice(list(self.captures))
+        path = self._capture(random)
         changed = bytearray(self.captures[path].content)
         what = random.choice(FIELDS)(self.captures[path], changed, random)
         made = self._write(place, path, (bytes(changed), what))
@@ -188,11 +246,11 @@ class Originals:
         return made
 
     def _bytes(self, random: Random, place: Path) -> Mutant:
-        path = random.choice(list(self.captures))
+        path = self._capture(random)
         return self._write(place, path, self.captures[path].mutant(random))
 
     def _parts(self, random: Random, place: Path) -> Mutant:
-        path = random.choice(list(self.captures))
+        path = self._capture(random)
         return self._write(place, path, parts.mutant(self.captures[path].content, random))
 
     def _merged(self, random: Random, place: Path) -> Mutant:
@@ -286,7 +344,7 @@ class Reader:
             (place / str(number)).mkdir()
             self._problem(Mutant(originals.run, originals.run, "", words, out=place / str(number) / "out.hiw"))
         taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-        resource.setrlimit(resource.RLIMIT_AS, (taken + 2 * MOST_BYTES, resource.RLIM_INFINITY))
+        resource.setrlimit(resource.RLIMIT_AS, (taken + 3 * MOST_BYTES, resource.RLIM_INFINITY))
         signal.signal(signal.SIGVTALRM, self._too_long)
 
     @staticmethod
@@ -357,7 +415,7 @@ def read_mutants(folder: Path, count: int, seed: int, workers: int, *, is_talkin
     """Read mutants 0 to `count` of the originals in `folder`, in so many processes."""
     whole = Result()
     running = [Worker(folder, range(number, count, workers), seed, is_talking=is_talking) for number in range(workers)]
-    while any(worker.is_running(whole) for worker in running):
+    while running := [worker for worker in running if worker.is_running(whole)]:
         time.sleep(0.1)
     return whole
 
@@ -422,13 +480,17 @@ class Worker:
 def main() -> int:
     count = int(sys.argv[1]) if len(sys.argv) > 1 else COUNT
     seed = int(sys.argv[2]) if len(sys.argv) > 2 else time.time_ns() % 1_000_000
+    whole = Result()
     with tempfile.TemporaryDirectory() as name:
-        make_originals(Path(name))
-        result = read_mutants(Path(name), count, seed, os.cpu_count() or 1, is_talking=True)
-    print(f"seed {seed}: {result}")
-    for failure in result.failures:
+        for make in (build_originals, record_originals):
+            folder = Path(name, make.__name__)
+            folder.mkdir()
+            make(folder)
+            whole.add(read_mutants(folder, count // 2, seed, os.cpu_count() or 1, is_talking=True))
+    print(f"seed {seed}: {whole}")
+    for failure in whole.failures:
         print(f"FAILED {failure}", file=sys.stderr)
-    return 1 if result.failures else 0
+    return 1 if whole.failures else 0
 
 
 if __name__ == "__main__":

@@ -55,7 +55,7 @@ def births(tables: Tables) -> tuple[Ints, Ints] | None:
         return None
     renewed = rows[rows["first_account"] > 0]
     bounds = np.concatenate(
-        ([0], renewed["at_ns"].astype(np.int64), [tables.header["ended_ns"] or rows["at_ns"].max()])
+        ([0], renewed["at_ns"].astype(np.int64), [tables.header["ended_ns"] or int(rows["at_ns"].max())])
     )
     number = np.searchsorted(renewed["first_account"], np.arange(len(tables.account_node)), "right")
     return bounds[number], np.maximum(bounds[number], bounds[number + 1])

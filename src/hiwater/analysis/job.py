@@ -17,6 +17,7 @@ from hiwater.analysis.diff import compare
 from hiwater.analysis.user_lines import UserLine, rank_lines
 from hiwater.capture import Capture, ScopeSpan
 from hiwater.capture.paths import Frame
+from hiwater.capture.tables import whole_number
 from hiwater.errors import HiwaterError
 
 MOST_PHASES = 40
@@ -58,9 +59,8 @@ def limit_share(capture: Capture) -> float | None:
         ):
             if used is not None and limit:
                 shares.append(used / limit)
-    allowed = capture.facts.get("worker_limit_bytes", "")
-    if allowed.isdecimal() and int(allowed):
-        shares.append(capture.resident.program_peak_bytes / int(allowed))
+    if allowed := whole_number(capture.facts.get("worker_limit_bytes", "")):
+        shares.append(capture.resident.program_peak_bytes / allowed)
     return max(shares, default=None)
 
 
@@ -69,8 +69,11 @@ def engine_memory(capture: Capture) -> dict[str, int] | None:
     of what is neither (unmanaged), and of results on disk (spilled). None for an engine that has none."""
     try:
         own = json.loads(capture.facts["engine_memory"])
-        process, managed, spilled = (int(own[name]) for name in ("process_bytes", "managed_bytes", "spilled_bytes"))
-    except (KeyError, ValueError, TypeError):
+        figures = [whole_number(str(own[name])) for name in ("process_bytes", "managed_bytes", "spilled_bytes")]
+    except (KeyError, ValueError, TypeError, RecursionError):
+        return None
+    process, managed, spilled = figures
+    if process is None or managed is None or spilled is None:
         return None
     return {
         "process_bytes": process,

@@ -229,6 +229,11 @@ def _record_type(name: str, fields: Any, record_bytes: int) -> np.dtype[Any]:
     return np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": record_bytes})
 
 
+def is_signed(table: str, field: str) -> bool:
+    """Whether the field of a table may be negative."""
+    return field in SIGNED_FIELDS or (field == "bytes" and table in ("slice_entries", "large_blocks", "device_terms"))
+
+
 def _need(name: str, record: np.dtype[Any], fields: tuple[str, ...]) -> None:
     """Whole numbers under these names, signed as they should be, or raise."""
     have: Any = record.fields or {}
@@ -241,10 +246,7 @@ def _need(name: str, record: np.dtype[Any], fields: tuple[str, ...]) -> None:
             ("header", "kind_live_bytes"),
             ("timeline", "live_bytes"),
         )
-        is_signed = field in SIGNED_FIELDS or (name, field) in {
-            ("slice_entries", "bytes"), ("large_blocks", "bytes"), ("device_terms", "bytes"),
-        }  # fmt: skip
-        wanted = "S" if field == "boot_id" else "i" if is_signed else "u"
+        wanted = "S" if field == "boot_id" else "i" if is_signed(name, field) else "u"
         if kind.base.kind != wanted or (kind.shape != ()) != is_array:
             raise corrupt(f"its schema gives the field {field!r} of {name!r} an unexpected type")
         if field in ("kind_live_bytes", "live_bytes") and is_array and kind.shape[0] < len(KINDS):

@@ -24,7 +24,7 @@ from hiwater.capture.program import Process, Resident, Totals
 from hiwater.capture.residency_snapshots import ResidencySnapshot, read_residency_snapshots
 from hiwater.capture.slices import Slice, find_end, find_peak, find_refusal, find_window, of_slice, read_slices
 from hiwater.capture.snapshot import Snapshot
-from hiwater.capture.tables import Tables
+from hiwater.capture.tables import Tables, whole_number
 from hiwater.capture.timeline import ScopeSpan, Timeline, WatchedProcess, read_processes, read_scopes, read_timeline
 from hiwater.capture.untouched import untouched_bytes
 from hiwater.errors import BadRequest, CorruptCapture, ExtraMissing, HiwaterError, MomentOutOfRange
@@ -83,7 +83,11 @@ class Capture(LetGo):
         else:
             overhead = timeline.overhead_bytes[np.maximum(0, np.searchsorted(timeline.at_ns, at_ns, side="right") - 1)]
         is_shared = self.process.started_by == "fork"
-        return np.maximum(0, overhead - int(self.facts.get("hiwater_code_bytes", "0"))) if is_shared else overhead
+        return (
+            np.maximum(0, overhead - (whole_number(self.facts.get("hiwater_code_bytes", "")) or 0))
+            if is_shared
+            else overhead
+        )
 
     # Snapshots
 

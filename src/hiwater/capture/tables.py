@@ -147,8 +147,9 @@ def known(value: Any) -> int | None:
 
 
 def whole_number(text: str) -> int | None:
-    """The number that a text is; None for other texts."""
-    return int(text) if text.isdecimal() and len(text) < 20 else None
+    """The number that a text is; None for other texts, and for numbers beyond any figure."""
+    number = int(text) if text.isdecimal() and len(text) < 20 else bounds.LARGEST_FIGURE + 1
+    return number if number <= bounds.LARGEST_FIGURE else None
 
 
 def _without_kernel(contents: Contents, strings: Strings, recorded_cell: str | None) -> Contents:

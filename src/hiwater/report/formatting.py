@@ -48,12 +48,25 @@ def seconds(nanoseconds: int) -> str:
 
 def printable(text: str, longest: int | None = None) -> str:
     """Text in one line that cannot move the cursor or change the direction of text. If it is longer than `longest`, its middle is left out."""
+    if longest is not None and len(text) > 2 * longest:  # what is left out below need not be escaped
+        text = text[:longest] + text[-longest:]
     if not _PLAIN.match(text):
-        text = "".join(_escaped(character) for character in text)
+        text = text.translate(_ESCAPES)
     if longest is not None and len(text) > longest:
         keep = max(1, longest - 1)
         text = text[: keep - keep // 2] + "…" + text[len(text) - keep // 2 :]
     return text
+
+
+class _Escapes(dict[int, str]):
+    """What stands for each character, found out when it first occurs."""
+
+    def __missing__(self, code: int) -> str:
+        self[code] = _escaped(chr(code))
+        return self[code]
+
+
+_ESCAPES = _Escapes()
 
 
 def _escaped(character: str) -> str:

@@ -8,6 +8,7 @@ from rich.text import Text
 
 from hiwater.allocator_state import AllocatorState
 from hiwater.capture import Capture
+from hiwater.capture.tables import whole_number
 from hiwater.report.formatting import printable, seconds, share, size
 from hiwater.report.request import Report
 from hiwater.report.text.peak import allocated_peak
@@ -27,7 +28,7 @@ def head(report: Report, page: Page) -> Iterator[Text]:
     """The device and the source of its figures."""
     capture = report.capture
     yield program(report, page)
-    count = int(capture.facts.get("events", "0") or 0)
+    count = whole_number(capture.facts.get("events", "")) or 0
     events = (
         f"{count:,} events over {seconds(capture.process.duration_ns)}"
         if count

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from hiwater.capture import Capture, ScopeSpan, WatchedProcess
 from hiwater.capture.paths import Ints
+from hiwater.capture.tables import whole_number
 from hiwater.report.formatting import printable, seconds, size
 from hiwater.report.request import Report
 from hiwater.report.text.peak import at_start_and_end, resident_peak
@@ -34,9 +35,9 @@ def _lines(report: Report, page: Page) -> Iterator[Text]:
     yield title("Peak")
     yield resident_peak(report)
     yield at_start_and_end(report)
-    together = capture.facts.get("sum_peak_bytes", "")
-    if len(capture.processes) > 1 and together.isdecimal():
-        yield Text(f"  all at once {size(int(together)):>10}  a sum: pages that processes share count for each")
+    together = whole_number(capture.facts.get("sum_peak_bytes", ""))
+    if len(capture.processes) > 1 and together is not None:
+        yield Text(f"  all at once {size(together):>10}  a sum: pages that processes share count for each")
     yield from over_time(capture, page.width)
     yield from _processes(capture.processes, report.top, page.width)
     yield from scope_lines(capture, report.top, page.width)
@@ -105,7 +106,8 @@ def _levels(at_ns: Ints, held: Ints, columns: int, highest: int, span: tuple[int
     tops = np.full(columns, -1, np.int64)
     np.maximum.at(tops, column, held)
     last = np.maximum.accumulate(np.where(tops >= 0, np.arange(columns), 0))
-    levels: list[int] = ((len(_BARS) - 1) * np.maximum(tops[last], 0) // max(1, highest)).tolist()
+    highest = max(1, highest)  # of a damaged capture not the highest of `held`
+    levels: list[int] = (np.clip(tops[last] / highest, 0, 1) * (len(_BARS) - 1)).astype(np.int64).tolist()
     return levels
 
 
@@ -153,6 +155,5 @@ def _sizes(scope: ScopeSpan) -> str:
 def _notes(capture: Capture) -> Iterator[Text]:
     if capture.facts.get("children_found_by", "") == "a search at every tick":
         yield Text("\n  ! children that lived between two samples were not seen", "yellow")
-    missed = capture.facts.get("missed_ticks", "0")
-    if missed.isdecimal() and int(missed):
-        yield Text(f"\n  ! {int(missed):,} samples were missed: the machine was busy", "yellow")
+    if missed := whole_number(capture.facts.get("missed_ticks", "")):
+        yield Text(f"\n  ! {missed:,} samples were missed: the machine was busy", "yellow")
