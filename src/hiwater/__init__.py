@@ -9,13 +9,12 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from hiwater import contrib, errors
-    from hiwater.capture import open, open_all, open_run
+    from hiwater.capture import Capture, open, open_run
     from hiwater.contrib.cluster.any import cluster
     from hiwater.errors import HiwaterError
     from hiwater.lines.decorator import profile
     from hiwater.meters.devices.reconcile import now as device_breakdown
     from hiwater.meters.residency import breakdown
-    from hiwater.notebook import load_ipython_extension, unload_ipython_extension
     from hiwater.recording.holders import holders
     from hiwater.recording.phases import mark, phase  # retired word: a public name, as a verb
     from hiwater.recording.recorder import Recorder, record, snapshot
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
+    "Capture",
     "HiwaterError",
     "Recorder",
     "__version__",
@@ -32,31 +32,28 @@ __all__ = [
     "device_breakdown",
     "errors",
     "holders",
-    "load_ipython_extension",
     "mark",  # retired word: a public name, as a verb
     "open",
-    "open_all",
     "open_run",
     "phase",
     "profile",
     "record",
     "snapshot",
     "track",
-    "unload_ipython_extension",
 ]
 
 _MODULES = ("contrib", "errors")  # whose names are public below their own
 _HOMES = {
+    "Capture": "hiwater.capture",
     "HiwaterError": "hiwater.errors",
     "Recorder": "hiwater.recording.recorder",
     "breakdown": "hiwater.meters.residency",
     "cluster": "hiwater.contrib.cluster.any",
     "device_breakdown": "hiwater.meters.devices.reconcile:now",
     "holders": "hiwater.recording.holders",
-    "load_ipython_extension": "hiwater.notebook",
+    "load_ipython_extension": "hiwater.notebook",  # what `%load_ext hiwater` calls
     "mark": "hiwater.recording.phases",  # retired word: a public name, as a verb
     "open": "hiwater.capture",
-    "open_all": "hiwater.capture",
     "open_run": "hiwater.capture",
     "phase": "hiwater.recording.phases",
     "profile": "hiwater.lines.decorator",

@@ -88,7 +88,7 @@ def figures(path: Path) -> list[Any]:
             list(capture.peak.stacks),
             list(capture.end.stacks),
         )
-        for capture in hiwater.open_all(path)
+        for capture in hiwater.open_run(path).captures
     ]
 
 
@@ -114,8 +114,10 @@ def test_merging_is_associative_commutative_and_idempotent(
     assert left.read_bytes() == right.read_bytes() == again.read_bytes()
     singles = {repr(figures(path)[0]) for path in made}
     assert {repr(of_one) for of_one in figures(left)} == singles
-    hosts = [(host.name, host.allocated, host.resident) for host in at_once.machines(hiwater.open_all(left))]
-    assert hosts == [(host.name, host.allocated, host.resident) for host in at_once.machines(hiwater.open_all(right))]
+    hosts = [(host.name, host.allocated, host.resident) for host in at_once.machines(hiwater.open_run(left).captures)]
+    assert hosts == [
+        (host.name, host.allocated, host.resident) for host in at_once.machines(hiwater.open_run(right).captures)
+    ]
 
 
 def test_captures_are_as_they_were(job: list[Path], tmp_path: Path) -> None:
@@ -130,7 +132,7 @@ def test_one_of_a_merged_capture_opens_by_name(job: list[Path], tmp_path: Path) 
     merged = merge(tmp_path / "job.hiw", *job)
     with pytest.raises(BadRequest, match="holds 3 captures"):
         hiwater.open(merged)
-    paths = [capture.path for capture in hiwater.open_all(merged)]
+    paths = [capture.path for capture in hiwater.open_run(merged).captures]
     assert [hiwater.open(path).peak.allocated_bytes for path in paths] == [1000, 5000, 3000]
     with pytest.raises(MissingCapture):
         hiwater.open(merged / "no.hiw")
@@ -373,10 +375,10 @@ def test_a_format_of_one_shows_the_machine_with_the_highest_sum_and_says_how_to_
         and "shows all processes of a, one of 2 machines," in said
         and "allocated by 2; --pid" in said
     )
-    chosen = str(hiwater.open_all(merged)[0].path)
+    chosen = str(hiwater.open_run(merged).captures[0].path)
     assert main(["report", chosen, "--format", output_format, "-o", str(out)]) == 0 and out.stat().st_size > 100
     assert main(["report", chosen, "--format", output_format, "-o", str(merged)]) == 2
-    assert "would replace the capture" in capsys.readouterr().err and len(hiwater.open_all(merged)) == 3
+    assert "would replace the capture" in capsys.readouterr().err and len(hiwater.open_run(merged).captures) == 3
 
 
 @pytest.mark.parametrize("output_format", ["svg", "pprof"])
@@ -460,7 +462,7 @@ def test_what_cannot_be_merged_is_one_line_and_leaves_nothing(
 def test_a_merged_capture_may_be_added_to(job: list[Path], tmp_path: Path) -> None:
     merged = merge(tmp_path / "job.hiw", job[0])
     merge(merged, merged, job[1])
-    assert [capture.process.pid for capture in hiwater.open_all(merged)] == [11, 12]
+    assert [capture.process.pid for capture in hiwater.open_run(merged).captures] == [11, 12]
 
 
 def damage(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], None]:
@@ -498,7 +500,7 @@ def test_damaged_merged_captures_are_refused(
     merged = merge(tmp_path / "job.hiw", *job)
     spoil(merged)
     with pytest.raises(error):
-        hiwater.open_all(merged)
+        hiwater.open_run(merged)
 
 
 @settings(max_examples=rounds(100), deadline=None)
@@ -542,7 +544,7 @@ def test_captures_of_two_real_processes(tmp_path: Path) -> None:
         one.communicate("go on\n")
         assert one.returncode == 0
     merged = merge(tmp_path / "both.hiw", *tmp_path.glob("run.*.hiw"))
-    captures = hiwater.open_all(merged)
+    captures = hiwater.open_run(merged).captures
     assert sorted(capture.facts["rank"] for capture in captures) == ["0", "1"]
     assert all(capture.facts["ppid"] == str(os.getpid()) for capture in captures)
     (host,) = at_once.machines(captures)

@@ -285,7 +285,7 @@ def test_the_main_capture_and_the_folder_are_the_same_run(job: Job, tmp_path: Pa
         assert [(one.pid, one.program) for one in run.unrecorded] == [(90_003, "/opt/python"), (90_004, "/opt/python")]
         assert "-S" in run.unrecorded[0].why and "not installed" in run.unrecorded[1].why
         assert len(run.unreadable) == 1 and "torn.hiw" in run.unreadable[0]
-    assert len(hiwater.open_all(job.main)) == 4
+    assert len(hiwater.open_run(job.main).captures) == 4
     assert hiwater.open(job.main).process.pid == job.pids[0]
     with pytest.raises(ForeignFile, match="is a folder"):
         hiwater.open(job.folder)

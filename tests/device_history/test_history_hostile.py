@@ -136,7 +136,7 @@ def test_flipped_bytes_give_a_capture_or_one_clear_error(tmp_path, capsys):
             damaged[draw.randrange(2, len(damaged))] = draw.randrange(256)
         path.write_bytes(damaged)
         try:
-            capture = hiwater.open_all(path)[0]
+            capture = hiwater.open_run(path).captures[0]
             (
                 capture.peak.allocated_bytes,
                 capture.timeline,
@@ -174,7 +174,7 @@ def test_plain_data_that_is_no_snapshot_is_one_clear_error(data, tmp_path):
     path = tmp_path / "s.pickle"
     path.write_bytes(pickle.dumps(data))
     with pytest.raises(CaptureError):
-        hiwater.open_all(path)[0].check()
+        hiwater.open_run(path).captures[0].check()
 
 
 def test_sums_beyond_any_memory_contradict_themselves_and_do_not_wrap(tmp_path):

@@ -97,6 +97,6 @@ def test_a_damaged_profile_is_one_clear_error(profile, tmp_path):
         damaged[place] ^= 0xFF
         path.write_bytes(gzip.compress(bytes(damaged)))
         try:
-            assert len(hiwater.open_all(path)[0].peak.stacks) >= 0
+            assert len(hiwater.open_run(path).captures[0].peak.stacks) >= 0
         except CaptureError:
             continue

@@ -158,7 +158,9 @@ def test_two_recordings_are_compared_and_merged_with_it(cuda, tmp_path, capsys):
     told = hiwater.open(tmp_path / "1.hiw").diff(tmp_path / "2.hiw", kind="device")
     assert (told.peak.before, told.peak.after) == (1 << 20, 2 << 20)
     assert main(["merge", "-q", "-o", str(tmp_path / "all.hiw"), str(tmp_path / "1.hiw"), str(tmp_path / "2.hiw")]) == 0
-    found = [capture.device_histories[0].peak.allocated_bytes for capture in hiwater.open_all(tmp_path / "all.hiw")]
+    found = [
+        capture.device_histories[0].peak.allocated_bytes for capture in hiwater.open_run(tmp_path / "all.hiw").captures
+    ]
     assert found == [1 << 20, 2 << 20]
 
 

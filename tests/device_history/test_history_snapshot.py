@@ -350,7 +350,7 @@ def test_two_snapshots_are_compared_and_merged(file, tmp_path, capsys):
     assert "grew" in capsys.readouterr().out
     merged = tmp_path / "both.hiw"
     assert main(["merge", "-o", str(merged), str(file), str(later), str(file)]) == 0
-    peaks = sorted(capture.peak.allocated_bytes for capture in hiwater.open_all(merged))
+    peaks = sorted(capture.peak.allocated_bytes for capture in hiwater.open_run(merged).captures)
     assert peaks == sorted([hiwater.open(file).peak.allocated_bytes, 100 << 20])
     told = hiwater.open(file).diff(hiwater.open(later), kind="device")
     assert told.peak.after == 100 << 20
@@ -383,7 +383,7 @@ def test_of_several_devices_one_is_named(tmp_path):
     path.write_bytes(pickle.dumps(data))
     with pytest.raises(BadRequest, match="2 devices"):
         hiwater.open(path)
-    assert [capture.device for capture in hiwater.open_all(path)] == ["cuda:0", "cuda:2"]
+    assert [capture.device for capture in hiwater.open_run(path).captures] == ["cuda:0", "cuda:2"]
     assert hiwater.open(path / "cuda:2").device == "cuda:2"
     with pytest.raises(MissingCapture, match="cuda:7"):
         hiwater.open(path / "cuda:7")

@@ -174,7 +174,7 @@ def test_formats_for_other_programs_go_beside_the_capture(
     assert capsys.readouterr().out == f"{made}\n" and made.stat().st_size > 100
     merged = capture.parent / "all.hiw"
     assert main(["merge", "-o", str(merged), str(capture)]) == 0
-    name = hiwater.open_all(merged)[0].path
+    name = hiwater.open_run(merged).captures[0].path
     assert typed(name, *words) == 0
     assert capsys.readouterr().out.endswith(f"{merged.parent / 'all'}.{name.name}{suffix}\n")
 

@@ -85,10 +85,31 @@ def examples(text: str) -> list[list[str]]:
     return found
 
 
-def help_of(verb: str, capfd: pytest.CaptureFixture[str]) -> str:
+def help_of(verb: str, capfd: pytest.CaptureFixture[str], option: str = "--help") -> str:
     with suppress(SystemExit):
-        main([*filter(None, [verb]), "--help"])
+        main([*filter(None, [verb]), option])
     return capfd.readouterr().out
+
+
+def test_help_names_each_verb_under_what_a_person_wants(capfd: pytest.CaptureFixture[str]) -> None:
+    said = help_of("", capfd)
+    for group, words in verbs.GROUPS.items():
+        part = said.partition(f"\n{group}:\n")[2].partition("\n\n")[0]
+        assert [line.split()[0] for line in part.splitlines()] == list(words)
+
+
+def options(text: str) -> list[str]:
+    """The lines of a help text that begin an option, but for those of help itself."""
+    lines = [line for line in text.partition("examples:")[0].splitlines() if line.startswith("  -")]
+    return [line for line in lines if line.split()[0].strip(",") not in ("-h", "--help")]
+
+
+@pytest.mark.parametrize("verb", verbs.VERBS)
+def test_h_shows_five_options_at_most_and_help_the_same_first(verb: str, capfd: pytest.CaptureFixture[str]) -> None:
+    usual, every = options(help_of(verb, capfd, "-h")), options(help_of(verb, capfd))
+    assert len(usual) <= 5 and every[: len(usual)] == usual
+    if len(every) > len(usual):
+        assert f"{len(every) - len(usual)} more" in help_of(verb, capfd, "-h")
 
 
 @pytest.mark.parametrize("verb", ["", *verbs.VERBS])

@@ -19,6 +19,7 @@ from hiwater.capture import destination
 from hiwater.cli import run_arguments
 from hiwater.errors import CaptureUnwritable, UsageError
 from places import HELPERS
+from recording import child_environment
 
 DOUBLE = str(HELPERS / "engine_double.py")
 MAGIC = b"\x89HIW\r\n\x1a\n"
@@ -117,6 +118,40 @@ def test_a_full_disk_is_said_before_the_program_runs(tmp_path: Path) -> None:
     done = hiwater(tmp_path, "run", "-o", "a.hiw", "-c", "print('ran')", mode="no-space")
     assert done.returncode == 125
     assert "No space left on device" in one_line(done)
+
+
+NAMED = "import sys\nprint(sys.argv, sys.path[0], __file__, sys.orig_argv[-3:])\n"
+LONG = "#!/bin/sh\n'''exec' \"/opt/python/bin/python3\" \"$0\" \"$@\"\n' '''\n"  # as pip writes it for an interpreter with a long path
+
+
+@pytest.mark.parametrize("start", ["#!/usr/bin/env python3\n", LONG], ids=["short", "long"])
+def test_a_program_on_path_runs_as_its_file(tmp_path: Path, start: str) -> None:
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    (folder / "tool").write_text(start + NAMED)
+    (folder / "tool").chmod(0o755)
+    environment = child_environment({"PATH": f"{tmp_path}/none:{folder}:{os.environ['PATH']}"})
+    plain = subprocess.run(
+        [sys.executable, folder / "tool", "-o", "x"], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    done = run_hiwater("run", "-q", "-o", "a.hiw", "tool", "-o", "x", folder=tmp_path, environment=environment)
+    assert (done.returncode, done.stdout) == (0, plain.stdout)
+    (tmp_path / "tool").write_text("print('the file')")
+    done = run_hiwater("run", "-q", "-o", "a.hiw", "tool", folder=tmp_path, environment=environment)
+    assert done.stdout == "the file\n"
+
+
+def test_a_program_on_path_that_is_not_pythons_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "script").write_text("#!/bin/sh\necho no\n")
+    (tmp_path / "bin" / "script").chmod(0o755)
+    (tmp_path / "bin" / "data").write_text("#!/usr/bin/env python3\nprint()\n")  # which nobody may execute
+    environment = {"PATH": f"{tmp_path}/bin:{os.environ['PATH']}"}
+    for word, code, reason in (
+        ("script", 126, "no Python program"), ("ls", 126, "no Python program"), ("data", 127, "no program of this name"),
+    ):  # fmt: skip
+        done = hiwater(tmp_path, "run", word, environment=environment)
+        assert done.returncode == code and reason in one_line(done)
 
 
 def test_a_forked_child_says_nothing_of_its_own(tmp_path: Path) -> None:

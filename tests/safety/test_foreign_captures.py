@@ -22,7 +22,7 @@ from page_reader import Page
 SECRET = "the_secret_of_this_machine"
 VIEWS = (
     ["report"], ["report", "--full"], ["report", "--full", "--stacks"], ["report", "--format=markdown"], ["report", "--format=lines"],
-    ["lines", "--all"], ["report", "--format=html", "--source=all", "-o-"], ["report", "--format=json"], ["live", "--once"], ["leaks"],
+    ["report", "--format=lines", "--source=all"], ["report", "--format=html", "--source=all", "-o-"], ["report", "--format=json"], ["live", "--once"], ["leaks"],
 )  # fmt: skip
 
 WITHOUT_SOURCE = (["report", "--format=json"], ["leaks"])  # of these captures
@@ -33,7 +33,7 @@ def naming(file: str | Path, folder: str | Path = "/nowhere", **facts: str) -> R
     recording = Recording()
     for key, value in {"cwd": str(folder), **facts}.items():
         recording.fact(key, value)
-    recording.header["started_unix_ns"] = 10**19  # no file is newer
+    recording.header["started_unix_ns"] = 4 * 10**18  # no file is newer
     recording.allocate(recording.path(("f", str(file), 1)), 5 << 20)
     recording.sample(9 << 20)
     recording.end()
@@ -160,7 +160,7 @@ def test_every_output_quotes_the_readers_own_python_by_the_same_rule(
 def test_source_of_installed_packages_is_quoted(tmp_path: Path, here: Path) -> None:
     capture = tmp_path / "run.hiw"
     capture.write_bytes(naming(json.__file__).to_bytes())
-    assert "JSON (JavaScript Object Notation)" in shown(capture, "lines", "--all")
+    assert "JSON (JavaScript Object Notation)" in shown(capture, "report", "--format=lines", "--source=all")
 
 
 def test_a_report_says_where_it_would_show_the_source(tmp_path: Path, here: Path) -> None:

@@ -395,7 +395,7 @@ def test_diff_and_merge_count_shared_memory(captured: Path, tmp_path: Path) -> N
     assert said["allocated"]["bytes"]["before"] == said["allocated"]["bytes"]["after"] == 11 * MB
     merged = tmp_path / "merged.hiw"
     report(captured, "-o", str(merged), verb="merge")
-    (capture,) = hiwater.open_all(merged)
+    (capture,) = hiwater.open_run(merged).captures
     assert capture.peak.kind_bytes()["shared"] == 11 * MB
     assert capture.end.kind_bytes()["attached"] == 5 * MB
     assert capture.problems() == []

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Capture", "DeviceMemory", "DeviceSnapshot", "Frame", "LargeBlock", "Marker", "Part", "Process", "ResidencySnapshot", "Resident", "Run", "ScopeSpan",
-    "ShortProcess", "Slice", "Snapshot", "Stack", "Stacks", "Timeline", "Totals", "Unrecorded", "WatchedProcess", "open", "open_all", "open_run",
+    "ShortProcess", "Slice", "Snapshot", "Stack", "Stacks", "Timeline", "Totals", "Unrecorded", "WatchedProcess", "open", "open_run",
 ]  # fmt: skip
 _HOMES = {
     "Frame": "paths",
@@ -48,11 +48,6 @@ def open(path: str | os.PathLike[str]) -> Capture:
     from hiwater.capture.model import Capture
 
     return Capture(opening.read(path))
-
-
-def open_all(*paths: str | os.PathLike[str]) -> list[Capture]:
-    """Read the captures at `paths`, and all captures of the runs and merged captures among them; raises what `open` raises."""
-    return list(open_run(*paths).captures)
 
 
 def open_run(*paths: str | os.PathLike[str]) -> Run:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 PARSER = {
+    "usage": "hiwater attach [options] PID",
+    "usual": ("-o", "--sample", "--snapshot-every", "--method", "-q"),
     "description": "Records a process that runs already, from now on. The process must be in standby (`hiwater run --standby`), or run Python 3.14"
     " or newer.",
     "epilog": """examples:

@@ -37,6 +37,7 @@ _FIGURES = {
     "device": ("device_bytes", "allocated memory of devices at its peak"),
 }
 PARSER = {
+    "usual": ("--baseline", "--update", "--peak", "--tolerance", "--format"),
     "usage": "hiwater check [CAPTURE… | -- PROGRAM…] [--baseline FILE] [limits] [options]",
     "description": "Compare memory with a baseline and with limits. Without captures it runs the programs of [tool.hiwater.check] in pyproject.toml.",
     "epilog": """examples:

@@ -28,6 +28,8 @@ FORMATS = {
 }
 _GROUPINGS = ("stack", "function", "line", "file", "module")
 PARSER = {
+    "usage": "hiwater diff [options] A B",
+    "usual": ("--by", "--at", "--format", "-o", "--fail-on-increase"),
     "description": "Show what grew between two captures: peak against peak, stack by stack, although lines moved.",
     "epilog": """examples:
   hiwater diff before.hiw after.hiw                        both peaks, and the lines and stacks that grew

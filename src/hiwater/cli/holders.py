@@ -25,6 +25,8 @@ from hiwater.report.text import holders as text_holders
 BEGIN_SECONDS, SEARCH_SECONDS = 9.0, 150.0
 ALL = 1 << 30
 PARSER = {
+    "usage": "hiwater holders [options] (PID | CAPTURE)",
+    "usual": ("--type", "--line", "--wait", "--pid", "--format"),
     "description": "Shows which objects hold the memory of a Python program: how many of which type, what holds them, which line allocated them, and what would"
     " be freed without them. A process that is being recorded is searched now, in a copy of it: the program goes on meanwhile.",
     "epilog": """examples:

@@ -27,6 +27,8 @@ FEWEST_CALLS = 12
 MOST_CALLS = 10_000
 _BAD_REQUEST, _FAILED = 2, 125
 PARSER = {
+    "usage": "hiwater leaks [options] (CAPTURE | FUNCTION)",
+    "usual": ("--repeat", "--name", "--suppressions", "--format", "-o"),
     "description": "Finds lines whose memory grows from marker to marker, from phase to phase, or from call to call of a function, and stays. Caches"
     " with a bound, queues and variables that are bound again are no leaks.",
     "epilog": """examples:

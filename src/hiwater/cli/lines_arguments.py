@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from hiwater._os.settings import Settings
 
 HELP = """\
-usage: hiwater lines [options] (script.py | folder | archive.pyz | - | -m MOD | -c CODE) [arguments …]
+usage: hiwater lines [options] (script.py | folder | archive.pyz | program | - | -m MOD | -c CODE) [arguments …]
 
 Runs the program exactly as python would and measures, line by line, the functions marked with @profile, which works
 without an import. Per line: calls, bytes kept, bytes allocated, the peak above the line's start (temporaries inside a line are
@@ -26,10 +26,13 @@ options:
   -f, --function NAME measure this, too: package.module:function, :Class or :Class.method, or a whole package.module
   -a, --all           every function of the script, marked or not
   --no-resident       leave resident memory out: a line event then costs a twentieth
-  --precision N       digits after the point (default: 1)
   --format FORMAT     text or json (default: text)
   -o, --output FILE   write the report to this file
-  -h, --help          show this
+  -h                  show these options
+  --help              show all options
+
+more options:
+  --precision N       digits after the point (default: 1)
 
 examples:
   hiwater lines train.py --epochs 3
@@ -49,7 +52,7 @@ FLAGS = {
     "-a": ("all", True),
     "--all": ("all", True),
     "--no-resident": ("resident", False),
-    "-h": ("help", True),
+    "-h": ("usual", True),
     "--help": ("help", True),
 }
 
@@ -68,6 +71,7 @@ class LinesArguments:
         self.resident = settings.flag("resident", True)
         self.all = False
         self.help = False
+        self.usual = False
 
 
 def parse(words: Sequence[str], settings: Settings) -> LinesArguments:
@@ -76,10 +80,10 @@ def parse(words: Sequence[str], settings: Settings) -> LinesArguments:
 
     def take_option(word: str, rest: list[str]) -> bool:
         _take_option(result, word, rest)
-        return not result.help
+        return not (result.help or result.usual)
 
     result.kind, result.program, result.arguments = program_arguments.split(words, take_option, "lines")
-    if result.help:
+    if result.help or result.usual:
         return result
     if not result.program and result.kind != "command":
         raise UsageError(

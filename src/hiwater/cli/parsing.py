@@ -1,4 +1,4 @@
-"""The parser of the verbs that argparse reads. For an unknown option it suggests a similar one."""
+"""The parser of the verbs that argparse reads. For an unknown option it suggests a similar one, and its help has the usual options first."""
 
 from __future__ import annotations
 
@@ -11,7 +11,38 @@ from hiwater.cli.suggestions import unknown_option
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser of `hiwater`, or of one of its verbs."""
+    """A parser of `hiwater`, or of one of its verbs. With `usual`, `-h` shows these options and `--help` all of them."""
+
+    def __init__(self, *, usual: Sequence[str] = (), **keywords: Any) -> None:
+        super().__init__(add_help=False, formatter_class=argparse.RawDescriptionHelpFormatter, **keywords)
+        self._usual = usual
+        self._more: argparse._ArgumentGroup | None = None
+        unset = argparse.SUPPRESS
+        if usual:
+            self.add_argument(
+                "-h", action=_BriefHelp, nargs=0, dest=unset, default=unset, help="show the usual options"
+            )
+            self.add_argument("--help", action="help", help="show all options")
+        else:
+            self.add_argument("-h", "--help", action="help", help="show this")
+
+    def put_usual_first(self) -> None:
+        """Move the other options into a part of their own, once all are added."""
+        if not self._usual:
+            return
+        actions = self._optionals._group_actions
+        first = [self._option_string_actions[name] for name in (*self._usual, "-h", "--help")]
+        self._more = self.add_argument_group("more options")
+        self._more._group_actions += [action for action in actions if action not in first]
+        actions[:] = first
+
+    def print_usual(self) -> None:
+        """Print the help without the options that are not usual."""
+        assert self._more is not None
+        more, self._more._group_actions = self._more._group_actions, []
+        self._more.description = f"`{self.prog} --help` shows {len(more)} more"
+        self.print_help()
+        self._more._group_actions, self._more.description = more, None
 
     def parse_known_args(self, args: Iterable[str] | None = None, namespace: Any = None) -> tuple[Any, list[str]]:
         """As in argparse, but raises UsageError for an unknown option, before argparse reports a missing argument after it."""
@@ -27,6 +58,15 @@ class Parser(argparse.ArgumentParser):
             name = word.partition("=")[0] if word.startswith("--") else word[:2]
             if not any(option == name or (name.startswith("--") and option.startswith(name)) for option in known):
                 raise unknown_option(word, known, self.prog)
+
+
+class _BriefHelp(argparse.Action):
+    """`-h` where there are more than the usual options."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        assert isinstance(parser, Parser)
+        parser.print_usual()
+        parser.exit()
 
 
 def _is_option(word: str) -> bool:

@@ -62,6 +62,14 @@ def take_option(
         raise unknown_option(word, [*with_value, *flags], f"hiwater {verb}", more)
 
 
+def usual_options(text: str) -> str:
+    """A help text without what stands under "more options"."""
+    before, heading, rest = text.partition("more options:\n")
+    more, _, after = rest.partition("\n\n")
+    count = sum(line.startswith("  -") for line in more.splitlines())
+    return f"{before}{heading}  --help shows {count} more\n\n{after}"
+
+
 def split_command(words: Sequence[str]) -> tuple[list[str], list[str]]:
     """Separate the arguments from the command after `--`, which may have options of its own; empty without one."""
     arguments = list(words)

@@ -50,6 +50,8 @@ _SHOWN_IN_BROWSERS = ("html", "svg")
 _KINDS = ("all", "python", "native", "mapping", "device", "shared")
 _GROUPINGS = ("stack", "function", "line", "file", "module", "thread", "task")
 PARSER = {
+    "usage": "hiwater report [options] CAPTURE …",
+    "usual": ("--by", "--at", "--html", "--format", "-o"),
     "description": "Show what held memory: at the peak, at the end, or at any moment of a recording.",
     "epilog": """examples:
   hiwater report run.hiw                      the peak, and your lines that hold most of it

@@ -24,21 +24,28 @@ FILE_SUFFIXES = {
     "csv": ".csv", "png": ".png", "pdf": ".pdf",
 }  # fmt: skip
 
-USAGE = "usage: hiwater run [options] (script.py | folder | archive.pyz | - | -m MOD | -c CODE) [arguments …]"
+USAGE = "usage: hiwater run [options] (script.py | folder | archive.pyz | program | - | -m MOD | -c CODE) [arguments …]"
 HELP = f"""\
 {USAGE}
 
 Runs a program exactly as python would and records every allocation it makes. Ends with the peaks, the line that held
 most at the peak, what befell other processes, and the path of the capture, on stderr. The exit code is the
-program's own.
+program's own. A program that is no file here is looked for on PATH.
 
 options:
   -o, --output FILE   the capture; %p is the process id, %h the host, %r the rank (default: hiwater-<program>.%p.hiw)
   --sample SIZE       record a random sample of the blocks below SIZE, not every one: costs next to nothing, and
                       figures carry their standard error; 64KiB is a good choice
-  --sample-seed N     make the sample repeatable
   --limit SIZE        limit the program's address space, as `ulimit -v` does: it gets a MemoryError there,
                       before the OOM killer runs
+  --format FORMAT     make a report at once: {", ".join(SHOWN_FORMATS)} on stdout;
+                      {", ".join(FILE_SUFFIXES)} into a file beside the capture
+  --open              open the report; without --format, the page (html)
+  -h                  show these options
+  --help              show all options
+
+more options:
+  --sample-seed N     make the sample repeatable
   --last-words FILE   when the program comes near to what limits its memory, write a line to FILE that says so and names
                       the line of code with most: it is there after the OOM killer, too
   --mode MODE         the capture's permissions, as chmod takes them in octal (default: 600, for you alone: it holds
@@ -55,12 +62,8 @@ options:
   --no-argv           leave the program's arguments out of the capture
   --no-device-history
                       do not record torch's history of GPU memory (it is recorded by default if a GPU is in use)
-  --format FORMAT     make a report at once: {", ".join(SHOWN_FORMATS)} on stdout;
-                      {", ".join(FILE_SUFFIXES)} into a file beside the capture
-  --open              open the report; without --format, the page (html)
   -q, --quiet         say nothing but warnings
   -v, --verbose       say what is being done
-  -h, --help          show this
 
 settings: HIWATER_OUTPUT, HIWATER_SAMPLE, HIWATER_SAMPLE_SEED, HIWATER_LIMIT, HIWATER_LAST_WORDS, HIWATER_MODE, HIWATER_OWN, HIWATER_CHILDREN=0, HIWATER_ARGV=0, HIWATER_DEVICE_HISTORY=0, HIWATER_HOLDERS, HIWATER_SNAPSHOT_EVERY, HIWATER_FORMAT, HIWATER_OPEN, HIWATER_QUIET, HIWATER_VERBOSE in the environment, or
 output, sample, sample_seed, limit, last_words, mode, own, children, argv, device_history, holders, snapshot_every, format, open, quiet, verbose under [tool.hiwater] in pyproject.toml; the command line comes first.
@@ -99,7 +102,7 @@ FLAGS = {
     "--quiet": ("quiet", True),
     "-v": ("verbose", True),
     "--verbose": ("verbose", True),
-    "-h": ("help", True),
+    "-h": ("usual", True),
     "--help": ("help", True),
 }
 
@@ -128,6 +131,7 @@ class RunArguments:
         "sample_seed",
         "snapshot_every",
         "standby",
+        "usual",
         "verbose",
     )
 
@@ -153,6 +157,7 @@ class RunArguments:
         self.quiet = settings.flag("quiet", False)
         self.verbose = settings.flag("verbose", False)
         self.help = False
+        self.usual = False
 
 
 def parse(words: Sequence[str], settings: Settings) -> RunArguments:
@@ -168,10 +173,10 @@ def parse(words: Sequence[str], settings: Settings) -> RunArguments:
     def take_option(word: str, rest: list[str]) -> bool:
         more = "the program's own options go after its name, python's before `-m hiwater`"
         program_arguments.take_option(word, rest, WITH_VALUE, FLAGS, put, "run", more)
-        return not result.help
+        return not (result.help or result.usual)
 
     result.kind, result.program, result.arguments = program_arguments.split(words, take_option, "run")
-    if result.help:
+    if result.help or result.usual:
         return result
     if not result.program and result.kind != "command":
         raise hiwater.errors.UsageError(

@@ -37,6 +37,7 @@ _STATUS_EVERY_NS = 200_000_000
 _FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 _FROM_THE_TERMINAL = (signal.SIGINT, signal.SIGQUIT)  # the command has them from there, too
 PARSER = {
+    "usual": ("-i", "-t", "--no-children", "-o", "--live"),
     "usage": "hiwater sample [options] (PID | -- COMMAND …)",
     "description": "Watches a process, and all it starts, from outside. The process is not changed, slowed or restarted.",
     "epilog": """examples:

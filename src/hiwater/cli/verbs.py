@@ -10,26 +10,37 @@ from hiwater import _registry
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from types import ModuleType
 
-VERBS = {
-    "run": "run a program and record its memory",
-    "report": "show what a capture contains: where memory was at the peak",
-    "diff": "show what grew between two captures",
-    "check": "hold memory against a baseline or a limit, for CI",
-    "leaks": "find lines whose memory grows from call to call, or from marker to marker, and stays",
-    "holders": "show which objects hold memory, what holds them, and who allocated them",
-    "merge": "put many captures into one file",
-    "live": "show a recording that goes on",
-    "snapshot": "copy the recording of a running program, without stopping it",
-    "attach": "begin recording a process that runs already",
-    "detach": "end what `attach` began",
-    "sample": "watch any process and what it starts, from outside, over time",
-    "lines": "run a program and measure marked functions line by line",
-    "estimate": "estimate what a training or inference step needs on a GPU, without one",
-    "doctor": "say what works here, and why the rest does not",
+GROUPS = {
+    "record": {
+        "run": "run a program and record its memory",
+        "attach": "begin recording a process that runs already",
+        "detach": "end what `attach` began",
+        "snapshot": "copy the recording of a running program, without stopping it",
+        "lines": "run a program and measure marked functions line by line",
+    },
+    "read": {
+        "report": "show what a capture contains: where memory was at the peak",
+        "leaks": "find lines whose memory grows from call to call, or from marker to marker, and stays",
+        "holders": "show which objects hold memory, what holds them, and who allocated them",
+    },
+    "compare": {
+        "diff": "show what grew between two captures",
+        "check": "hold memory against a baseline or a limit, for CI",
+        "merge": "put many captures into one file",
+    },
+    "watch": {
+        "live": "show a recording that goes on",
+        "sample": "watch any process and what it starts, from outside, over time",
+    },
+    "plan": {
+        "estimate": "estimate what a training or inference step needs on a GPU, without one",
+        "doctor": "say what works here, and why the rest does not",
+    },
 }
+VERBS = {verb: words for group in GROUPS.values() for verb, words in group.items()}
 HAND_READ = ("run", "lines")  # argparse does not read the words of these
 _READERS = ("report", "diff", "merge", "holders")  # these run no code of the user's
 _BEFORE_A_COMMAND = ("sample", "check")  # the words after their `--` belong to a command, and must not be parsed
@@ -45,7 +56,7 @@ examples:
   hiwater estimate train.py:build        what a training step will need on a GPU
   hiwater doctor                         what works on this machine
 
-`hiwater VERB --help` has each verb's options.
+`hiwater VERB -h` shows the usual options of a verb, `hiwater VERB --help` all of them.
 """
 
 
@@ -106,19 +117,27 @@ def build_parser(verb: str | None) -> argparse.ArgumentParser:
 
     parser = Parser(
         prog="hiwater",
-        description="How much memory did this really use: when, where and why.",
+        usage="hiwater VERB …",
+        description="\n".join(_overview()),
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"hiwater {__version__}")
-    subparsers = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs")
-    for name, description in VERBS.items():
+    subparsers = parser.add_subparsers(dest="verb", metavar="VERB", prog="hiwater", help=argparse.SUPPRESS)
+    for name in VERBS:
         if name == verb and name not in HAND_READ:
             module = module_of(name)
-            layout = argparse.RawDescriptionHelpFormatter
-            of_verb = subparsers.add_parser(name, help=description, formatter_class=layout, **module.PARSER)
+            of_verb = subparsers.add_parser(name, **module.PARSER)
             module.add_arguments(of_verb)
+            of_verb.put_usual_first()
             of_verb.set_defaults(run=module.run)
         else:
-            subparsers.add_parser(name, help=description)
+            subparsers.add_parser(name)
     return parser
+
+
+def _overview() -> Iterator[str]:
+    """What `hiwater --help` says of the verbs, by what a person wants."""
+    yield "How much memory did this really use: when, where and why."
+    for group, verbs in GROUPS.items():
+        yield f"\n{group}:"
+        yield from (f"  {verb:<10}{words}" for verb, words in verbs.items())

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from types import CodeType, ModuleType
 
+_START_BYTES = (
+    1024  # of a program: an installer that begins it with /bin/sh, for a long path, names Python in the second line
+)
 # Up to 3.14, the interpreter gives the __main__ of a script this name.
 _CACHED: dict[str, object] = {} if sys.version_info >= (3, 15) else {"__cached__": None}
 
@@ -54,14 +57,15 @@ def find(kind: str, program: str, arguments: Sequence[str]) -> Target:
 
 
 def script(path: str, arguments: Sequence[str]) -> Target:
-    """Return the target for `python path arguments…`: a source or .pyc file, or a folder or archive with a `__main__`.
+    """Return the target for `python path arguments…`: a source or .pyc file, or a folder or archive with a `__main__`. A name that is no file is
+    that of a Python program on PATH.
 
     Raises NotFound or NotRunnable; SyntaxError as compiling the script does.
     """
     if path == "-":
         return standard_input(arguments)
     if not os.path.lexists(path):
-        raise hiwater.errors.NotFound(f"there is no file {path!r}", "check the name, or use -m for a module")
+        path = _on_path(path)
     absolute = path if os.path.isabs(path) else os.path.join(_current_folder() or "", path)
     if _is_importable_from(absolute):
         return _container(path, absolute, arguments)
@@ -150,6 +154,23 @@ def standard_input(arguments: Sequence[str]) -> Target:
         audit=("cpython.run_stdin", ""),
         original=["-", *arguments],
         is_file=True,
+    )
+
+
+def _on_path(name: str) -> str:
+    """The path of the Python program that a shell would start by this name. Raises NotFound or NotRunnable."""
+    folders = os.environ.get("PATH", os.defpath).split(os.pathsep) if os.sep not in name else []
+    for path in (os.path.join(folder, name) for folder in folders):
+        if os.path.isfile(path) and os.access(path, os.X_OK):
+            start = _read(path)[:_START_BYTES]
+            if start.startswith(b"#!") and b"python" in start:
+                return path
+            raise hiwater.errors.NotRunnable(
+                f"{name!r} is {path}, and no Python program",
+                "hiwater runs only Python programs; `hiwater sample --` watches any",
+            )
+    raise hiwater.errors.NotFound(
+        f"there is no file {name!r}, and no program of this name on PATH", "check the name, or use -m for a module"
     )
 
 

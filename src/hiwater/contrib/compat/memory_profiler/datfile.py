@@ -50,9 +50,6 @@ def get_profile_filenames(args: Sequence[str]) -> list[str]:
     return found
 
 
-_KEYWORDS = ("CMDLINE", "MEM", "CHLD", "FUNC")
-
-
 def read_mprofile_file(filename: str) -> Profile:
     """The records of a file: mem_usage and timestamp as lists, func_timestamp, filename, cmd_line, children.
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 _UNKNOWN = 3
 _FORMATS = ("text", "json", "html")
 PARSER = {
+    "usage": "hiwater estimate [options] (SCRIPT:FUNCTION | -m MODULE:FUNCTION)",
+    "usual": ("-m", "-d", "--mode", "-b", "--largest-batch"),
     "description": "Runs a step on tensors that have sizes and no memory, and says what it would need on a card.",
     "epilog": """the function returns (module, inputs), (module, inputs, optimizer) or (module, inputs, optimizer, loss);
 with an argument batch_size it can be asked for batches.
