@@ -179,6 +179,7 @@ lint: $(VENV)/installed ## check style, types, imports between packages, formatt
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/clang-format --dry-run --Werror $$(find native tests -name '*.h' -o -name '*.c' -o -name '*.cpp')
 	$(BIN)/python tools/check_words.py
+	$(BIN)/python tools/check_paths.py
 
 format: $(VENV)/installed ## format all code
 	$(BIN)/ruff check --fix-only --quiet $(wildcard $(SOURCES))

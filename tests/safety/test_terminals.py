@@ -33,7 +33,7 @@ with hiwater.phase(f"p{hostile}"):
 SHOWN = [
     *(("report", "--format", name) for name in ("text", "tree", "table", "lines", "markdown", "collapsed", "csv")),
     ("report", "--full"), ("report", "--kept", "--at", "end"), ("diff", "--fail-on-increase", "0.1%", "hostile.hiw"), ("leaks",), ("holders",), ("live", "--once"),
-    ("live", "--once", "--view", "threads"), ("lines",), ("check", "--peak", "1KiB"), ("merge", "-o", f"m{HOSTILE}.hiw"),
+    ("live", "--once", "--view", "threads"), ("check", "--peak", "1KiB"), ("merge", "-o", f"m{HOSTILE}.hiw"),
     ("snapshot", "-o", f"s{HOSTILE}.hiw"), ("report", f"x{HOSTILE}"), ("report", "--at", HOSTILE), ("report", f"--{HOSTILE}"), (HOSTILE,),
 ]  # fmt: skip
 
