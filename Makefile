@@ -166,6 +166,9 @@ SEED ?= 1
 stress-endings: $(VENV)/installed ## random endings of programs whose captures others truncate, delete, move and share
 	$(BIN)/python tests/stress/endings.py $(COUNT) $(SEED)
 
+stress-kills: $(VENV)/installed ## 100 programs that are killed at any moment, and 40 readers at once of one that runs
+	$(BIN)/python tests/stress/kills.py
+
 fuzz: $(VENV)/installed ## a minute of damaged captures, opened and shown in all manners
 	$(BIN)/python tests/stress/fuzz.py
 
