@@ -166,6 +166,9 @@ SEED ?= 1
 stress-endings: $(VENV)/installed ## random endings of programs whose captures others truncate, delete, move and share
 	$(BIN)/python tests/stress/endings.py $(COUNT) $(SEED)
 
+stress-kills: $(VENV)/installed ## 100 programs that are killed at any moment, and 40 readers at once of one that runs
+	$(BIN)/python tests/stress/kills.py
+
 fuzz: $(VENV)/installed ## a minute of damaged captures, opened and shown in all manners
 	$(BIN)/python tests/stress/fuzz.py
 
@@ -179,6 +182,7 @@ lint: $(VENV)/installed ## check style, types, imports between packages, formatt
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/clang-format --dry-run --Werror $$(find native tests -name '*.h' -o -name '*.c' -o -name '*.cpp')
 	$(BIN)/python tools/check_words.py
+	$(BIN)/python tools/check_paths.py
 
 format: $(VENV)/installed ## format all code
 	$(BIN)/ruff check --fix-only --quiet $(wildcard $(SOURCES))

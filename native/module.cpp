@@ -102,6 +102,9 @@ void end(int exit_code) {
     hiwater::holder_requests::abandon();
     if (const std::string& failure = Recorder::instance().last_words_failure(); !failure.empty())
         g_shortcomings[hiwater::kLastWordsNotWritten] = failure;
+    if (const auto [count, error] = hiwater::children.refused(); count != 0)
+        g_shortcomings["children_not_recorded"] = std::to_string(count) + (count == 1 ? " child process" : " child processes") +
+                                                  " could not be recorded (" + ::strerror(error) + ")";
     Recorder::instance().note_collections(hw_full_collections());  // since the last call
     if (!Recorder::instance().is_of_small_child()) Recorder::instance().take_residency_snapshot();
     hiwater::interpose::name_python_threads();

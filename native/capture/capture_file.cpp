@@ -177,7 +177,7 @@ bool CaptureFile::owns_descriptor() const noexcept {
 
 int CaptureFile::reopen_if_lost() noexcept {
     if (in_memory_ || owns_descriptor()) return 0;
-    fd_ = open_high(made_.text[0] != '\0' ? made_.text : path_.text, O_RDWR | O_NOFOLLOW);
+    fd_ = open_high(made_.text[0] != '\0' ? made_.text : path_.text, O_RDWR | O_NOFOLLOW | O_NONBLOCK);
     if (fd_ < 0) return errno;
     if (owns_descriptor()) return 0;
     raw::close(fd_);

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <string>
@@ -18,11 +19,14 @@
 #include "base/pages.h"
 #include "base/process.h"
 #include "base/raw_calls.h"
+#include "session/own_folder.h"
 #include "session/sampler.h"
 
 namespace hiwater {
 
 namespace {
+
+constexpr char kIndex[] = "index.jsonl";
 
 long long number(std::uint64_t value) noexcept { return static_cast<long long>(value); }
 
@@ -89,7 +93,11 @@ bool Children::set_variable(const std::string& value) {
 }
 
 const StartOptions* Children::begin_in_fork() {
-    if (options_ == nullptr || (::mkdir(folder_.text, 0700) != 0 && errno != EEXIST)) return nullptr;
+    if (options_ == nullptr) return nullptr;
+    uid_t owner;
+    const int folder = open_folder(&owner);
+    if (folder < 0) return nullptr;
+    raw::close(folder);
     set_variable(options_->run_variable + folder_.text);
     is_child_ = was_forked_ = true;
     parent_ = ::getppid();
@@ -100,20 +108,23 @@ const StartOptions* Children::begin_in_fork() {
     return options_;
 }
 
-bool Children::name_index(capture::PathBuffer* path) const noexcept {
-    return ::snprintf(path->text, sizeof path->text, "%s/index.jsonl", folder_.text) < static_cast<int>(sizeof path->text);
+int Children::open_folder(uid_t* owner) const noexcept {
+    const int folder = open_own_folder(folder_.text, owner);
+    if (folder >= 0 || errno != ENOENT || (::mkdir(folder_.text, 0700) != 0 && errno != EEXIST)) return folder;
+    return open_own_folder(folder_.text, owner);
 }
 
-// Others may be allowed to write to the folder that the run's is in: what they put there is neither waited for nor written to.
 int Children::open_index() const noexcept {
-    capture::PathBuffer path;
-    if (!name_index(&path)) return -1;
+    uid_t owner;
+    const int folder = open_folder(&owner);
+    if (folder < 0) return -1;
     constexpr int kHow = O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY | O_NONBLOCK;
-    int index = raw::open(path.text, kHow, 0600);
-    if (index < 0 && errno == ENOENT && (::mkdir(folder_.text, 0700) == 0 || errno == EEXIST))
-        index = raw::open(path.text, kHow, 0600);
+    const auto index = static_cast<int>(raw::syscall(SYS_openat, folder, kIndex, kHow, 0600));
+    const int error = errno;
+    raw::close(folder);
+    errno = error;
     struct stat about{};
-    if (index < 0 || (raw::fstat(index, &about) == 0 && S_ISREG(about.st_mode) && about.st_uid == ::geteuid())) return index;
+    if (index < 0 || (raw::fstat(index, &about) == 0 && S_ISREG(about.st_mode) && about.st_uid == owner)) return index;
     raw::close(index);
     errno = EPERM;
     return -1;
@@ -161,9 +172,10 @@ void Children::note_killed(pid_t child, int signal) const noexcept {
 
 bool Children::is_row_enough(std::int64_t peak_bytes) const noexcept {
     const ErrnoKept kept;
-    capture::PathBuffer path;
+    char path[sizeof folder_.text + sizeof kIndex];
+    ::snprintf(path, sizeof path, "%s/%s", folder_.text, kIndex);
     struct stat about{};
-    return is_small(peak_bytes) && name_index(&path) && ::stat(path.text, &about) == 0 &&
+    return is_small(peak_bytes) && ::lstat(path, &about) == 0 &&
            about.st_size >= kMostCaptures * static_cast<std::int64_t>(kRowBytes);
 }
 
@@ -184,7 +196,7 @@ void Children::note_exit_code(int code) noexcept {
     if (awaiting_pid_ != ::getpid()) return;
     awaiting_pid_ = 0;
     awaiting_.header.exit_code = code;
-    const int file = raw::open(awaiting_path_.text, O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY);
+    const int file = raw::open(awaiting_path_.text, O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY | O_NONBLOCK);
     if (file >= 0) {
         const std::int32_t value = code;
         const FileSizeSignalHeld held;

@@ -59,7 +59,8 @@ private:
     static constexpr std::int64_t kMostCaptures = 16, kSmallBytes = 1 << 20;
 
     bool set_variable(const std::string& value);  // for children of this process
-    bool name_index(capture::PathBuffer* path) const noexcept;
+    // Descriptors; -1 where another user put something in their place. The folder is made if there is none.
+    int open_folder(uid_t* owner) const noexcept;
     int open_index() const noexcept;
     static void append(int index, char* row, int length) noexcept;
     bool await_exit_code(const Ended& ended, const char* path) noexcept;

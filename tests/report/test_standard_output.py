@@ -22,9 +22,6 @@ COMMANDS = {
     "check": ("a.hiw", "--peak", "1GiB"),
     "holders": ("a.hiw",),
     "live": ("a.hiw",),
-    "plot": ("s.hiw",),
-    "compat-path": (),
-    "lines": ("a.hiw",),
     "doctor": (),
 }
 ENDINGS = {">&-": (125, "closed"), ">/dev/full": (125, "No space left"), "": (141, "")}
@@ -34,7 +31,6 @@ ENDINGS = {">&-": (125, "closed"), ">/dev/full": (125, "No space left"), "": (14
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("captures")
     run_hiwater("run", "--holders", "-o", "a.hiw", "-c", "import hiwater; hiwater.mark('a')", folder=made, check=True)
-    run_hiwater("sample", "-o", "s.hiw", "--", "sleep", "0.1", folder=made, check=True)
     return made
 
 

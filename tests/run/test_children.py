@@ -2,6 +2,7 @@
 
 import json
 import os
+import site
 import subprocess
 import sys
 import textwrap
@@ -15,6 +16,7 @@ import compiled
 import hiwater
 import naive_reader
 from children import hiwater_command, run_hiwater
+from hiwater._os import native
 from recording import child_environment, needs_engine
 from waiting import PATIENCE_SECONDS, wait_until
 from waiting_program import recording
@@ -391,11 +393,17 @@ def test_a_run_inside_a_recorded_program_is_a_run_of_its_own(tmp_path: Path) -> 
 
 
 def test_a_start_costs_nothing_that_one_notices_if_nothing_is_recorded() -> None:
-    line = next(Path(path, "hiwater.pth") for path in sys.path if Path(path, "hiwater.pth").exists()).read_text()
+    folder = next(path for path in sys.path if Path(path, "hiwater.pth").exists())
     assert "HIWATER_RUN" not in os.environ
-    before = set(sys.modules)
-    exec(line)
-    assert set(sys.modules) == before
+    modules, known, best = set(sys.modules), set(sys.path), 1 << 62
+    for _ in range(
+        200
+    ):  # with the reading of the file, as the interpreter does it; other work on the machine only adds
+        began = time.thread_time_ns()
+        site.addpackage(folder, "hiwater.pth", known)
+        best = min(best, time.thread_time_ns() - began)
+    assert set(sys.modules) == modules
+    assert best <= 50_000 * (5 if native.is_debug_build() else 1)
 
 
 def test_forks_beside_threads_that_allocate_all_end_and_are_recorded(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from children import hiwater_command
-from hiwater._os import trust
+from hiwater._os import process_identity, trust
 from hiwater.recording.own_code import OwnCode
 from other_user import as_other_user, needs_other_users, run_as_other_user, shared_folder
 from recording import child_environment, needs_engine
@@ -33,7 +33,9 @@ BECOMES = {"effective": "", "whole": "if (setgid(0) || setuid(0)) return 9;"}
 def entry(folder: Path, *, mode: int = 0o666) -> dict[str, str]:
     words = os.fsencode(folder / "words").hex()
     own = OwnCode.of_this_process(()).as_text().encode().hex()
-    options = f"sample=0;seed=1;history=0;every=0;mode={mode};words={words};own={own};limit=0;lines=;run=x"
+    this = process_identity.this_process()
+    run = f"by={this};first={this};space={process_identity.number_space()}"
+    options = f"{run};sample=0;seed=1;history=0;every=0;mode={mode};words={words};own={own};limit=0;lines=;run=x"
     fields = f"{options};folder={folder / 'run.hiw.d'}"
     return {"HIWATER_RUN": fields}
 

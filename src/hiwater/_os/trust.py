@@ -41,10 +41,11 @@ def _is_secure() -> bool:
     return any(entries[at] == _AT_SECURE and entries[at + 1] for at in range(0, len(entries) - 1, 2))
 
 
-def open_regular(path: str | os.PathLike[str]) -> int:
-    """A descriptor for reading a regular file. Raises OSError; a FIFO, a device or a link that somebody put there would block, do something, or lead
-    elsewhere."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY | os.O_NOFOLLOW)
+def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY, *, follows: bool = False) -> int:
+    """A descriptor of a regular file. Raises OSError; a FIFO or a device that somebody put there would block, or do something. A link would lead
+    elsewhere: only one that the user names `follows`."""
+    how = os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY | (0 if follows else os.O_NOFOLLOW)
+    descriptor = os.open(path, flags | how)
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
         return descriptor
     os.close(descriptor)
@@ -52,13 +53,31 @@ def open_regular(path: str | os.PathLike[str]) -> int:
 
 
 def is_own_folder(path: str) -> bool:
-    """Whether a path is a folder of this user's that nobody else may write to, and no link."""
+    """Whether a path is a folder of this user's that nobody else may write to, and no link. native/session/own_folder.h is the same in the engine."""
     try:
-        found = os.lstat(path)
+        folder = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
         return False
-    is_own = found.st_uid == os.geteuid() and not found.st_mode & _WRITABLE_BY_OTHERS
-    return stat.S_ISDIR(found.st_mode) and is_own
+    try:
+        found = os.fstat(folder)
+        if found.st_mode & _WRITABLE_BY_OTHERS:
+            return False
+        return found.st_uid == os.geteuid() or found.st_uid == _owner_of_new_file(folder)
+    finally:
+        os.close(folder)
+
+
+def _owner_of_new_file(folder: int) -> int | None:
+    """As whom this process makes files in a folder: the file system of another machine may give root's to somebody else (root_squash of NFS)."""
+    name = f".hiwater-{os.getpid()}-{os.urandom(8).hex()}"
+    try:
+        file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=folder)
+        owner = os.fstat(file).st_uid
+        os.close(file)
+        os.unlink(name, dir_fd=folder)
+    except OSError:
+        return None
+    return owner
 
 
 def mode_of(text: str) -> int:

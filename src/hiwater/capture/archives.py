@@ -9,6 +9,7 @@ import zlib
 from itertools import pairwise
 from typing import IO
 
+from hiwater._os import trust
 from hiwater.capture import bounds
 
 DAMAGE = (
@@ -28,7 +29,7 @@ _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # the only ones that hiwa
 def opened(file: str | os.PathLike[str] | IO[bytes]) -> zipfile.ZipFile:
     """The archive in a file, whose directory is in bounds and names no byte twice. Raises one of DAMAGE, or FileNotFoundError."""
     if isinstance(file, str | os.PathLike):
-        with open(file, "rb") as stream:
+        with open(trust.open_regular(file, follows=True), "rb") as stream:
             _check_directory(stream)
     else:
         _check_directory(file)

@@ -13,6 +13,7 @@ import os
 import struct
 import zipfile
 
+from hiwater._os import trust
 from hiwater.capture.format import MAGIC
 from hiwater.errors import CaptureUnwritable
 
@@ -36,7 +37,7 @@ def append(path: str, members: Mapping[str, bytes]) -> None:
         for name, content in members.items():
             made.writestr(zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0)), content, zipfile.ZIP_DEFLATED, 1)
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        descriptor = trust.open_regular(path, os.O_RDWR)
     except OSError as error:
         raise CaptureUnwritable(f"{path!r} cannot be added to ({error.strerror})", _REMEDY) from error
     try:

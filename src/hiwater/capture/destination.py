@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import stat
 
 import hiwater
 from hiwater._os import trust
@@ -106,8 +105,7 @@ def check(path: str) -> None:
         raise hiwater.errors.CaptureUnwritable(f"{path!r} is not a file", "choose another one with -o")
     if not os.access(path, os.R_OK | os.W_OK):
         raise hiwater.errors.CaptureUnwritable(f"{path!r} is there and not writable", "choose another file with -o")
-    with open(path, "rb") as file:
-        head = file.read(HEAD_BYTES)
+    head = head_of(path)
     if head and not head.startswith(MAGIC) and not is_merged(head):
         raise hiwater.errors.CaptureUnwritable(
             f"{path!r} is there and is no capture", "move it away, or choose another file with -o"
@@ -122,10 +120,9 @@ def folder_of_children(path: str) -> str:
 def forget_children(path: str) -> None:
     """Remove what the children of an earlier run with its capture at `path` left. The captures of those that still run stay."""
     folder = folder_of_children(path)
-    try:
-        names = os.listdir(folder)
-    except OSError:
-        return  # there is none
+    if not trust.is_own_folder(folder):
+        return  # there is none, or somebody put another one there
+    names = os.listdir(folder)
     try:
         for name in names:
             pid = name.partition("-")[0]
@@ -149,11 +146,11 @@ def is_capture(path: str) -> bool:
 def head_of(path: str | os.PathLike[str]) -> bytes:
     """The first bytes of a regular file; none for anything else, which could block, and for what cannot be read: opening it says why."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        descriptor = trust.open_regular(path, follows=True)
     except (OSError, ValueError):
         return b""
     try:
-        return os.pread(descriptor, HEAD_BYTES, 0) if stat.S_ISREG(os.fstat(descriptor).st_mode) else b""
+        return os.pread(descriptor, HEAD_BYTES, 0)
     except OSError:
         return b""
     finally:

@@ -53,6 +53,11 @@ class Follower:
         return self.header
 
     @property
+    def descriptor(self) -> int:
+        """That of the open file, for reading."""
+        return self._descriptor
+
+    @property
     def is_alive(self) -> bool:
         """Whether the process still writes the capture."""
         return process.is_being_written(self.header)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import errno
 import os
 import time
-from pathlib import Path
 
 from hiwater.capture import reader
 from hiwater.capture.follow import Follower
@@ -28,7 +27,7 @@ def search(follower: Follower, begin_seconds: float, search_seconds: float) -> i
             "update hiwater in its environment",
         )
     number = (max(header["search_request"], header["search_answer"]) + 1) & 0xFFFFFFFF
-    descriptor = _open(follower.path)
+    descriptor = _open(follower)
     try:
         offsets = reader.read_shape(descriptor)[1].header.fields
         assert offsets is not None  # a structured type
@@ -68,11 +67,12 @@ def _failed(error: int) -> EngineFailed:
     return EngineFailed(f"the search could not be made ({os.strerror(error)})", "see that there is memory for it")
 
 
-def _open(path: Path) -> int:
+def _open(follower: Follower) -> int:
+    """The file that is followed, for writing: its path may lead elsewhere by now."""
     try:
-        return os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK)
+        return os.open(f"/proc/self/fd/{follower.descriptor}", os.O_RDWR | os.O_CLOEXEC)
     except OSError as error:
         raise ProcessNotReadable(
-            f"{str(path)!r} cannot be written ({error.strerror}), and a request goes through it",
+            f"{str(follower.path)!r} cannot be written ({error.strerror}), and a request goes through it",
             "ask as the owner of the process, or as root",
         ) from error

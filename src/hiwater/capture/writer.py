@@ -20,6 +20,7 @@ import tempfile
 import time
 from contextlib import suppress
 
+from hiwater._os import trust
 from hiwater._os.process_identity import current_boot_id, is_alive, start_ticks_of
 from hiwater.capture import destination
 from hiwater.capture.format import COUNTED_KINDS, KINDS, MAGIC, VERSION
@@ -317,7 +318,7 @@ class CaptureWriter:
 def _refuse_to_replace(path: str) -> None:
     """Raises OSError (EBUSY) for a capture of a process that is still running, or that is still being written."""
     try:
-        with open(path, "rb") as file:
+        with open(trust.open_regular(path), "rb") as file:
             content = file.read(HEADER_BYTES)
     except FileNotFoundError:
         return

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 
-from hiwater._os import settings
+from hiwater._os import settings, trust
 from hiwater.capture import ownership
 from hiwater.errors import UsageError
 
@@ -137,7 +137,7 @@ def _program(words: Sequence[str]) -> tuple[str, str]:
 def launched_package(script: str) -> str:
     """The package whose function a console script calls, as pip and uv write such scripts; "" for any other file."""
     try:
-        with open(script, "rb") as file:
+        with open(trust.open_regular(script, follows=True), "rb") as file:
             text = file.read(_LONGEST_LAUNCHER + 1)
     except OSError:
         return ""

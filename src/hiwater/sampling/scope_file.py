@@ -11,6 +11,9 @@ Times are CLOCK_MONOTONIC nanoseconds; sizes are resident bytes, -1 if not known
 from __future__ import annotations
 
 import os
+from functools import cache
+
+from hiwater._os import trust
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,7 +26,13 @@ _LONGEST_NAME = 1000
 
 def wanted() -> bool:
     """Whether a sampler reads the intervals of this process."""
-    return bool(os.environ.get(VARIABLE))
+    return bool(_path())
+
+
+@cache
+def _path() -> str:
+    """The sampler's file; "" where there is none, or the environment is not this user's wish."""
+    return os.environ.get(VARIABLE, "") if trust.obeys_environment() else ""
 
 
 def append(
@@ -37,7 +46,7 @@ def append(
     peak_bytes: int = UNKNOWN,
 ) -> None:
     """Append the line of an interval that has ended. Never raises, because sampling must not break a program."""
-    path = os.environ.get(VARIABLE)
+    path = _path()
     if not path:
         return
     import threading
@@ -46,7 +55,7 @@ def append(
     numbers = (start_ns, end_ns, os.getpid(), threading.get_native_id(), depth, start_bytes, end_bytes, peak_bytes)
     line = " ".join(map(str, numbers)) + " " + dumps(name[:_LONGEST_NAME]) + "\n"
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        descriptor = trust.open_regular(path, os.O_WRONLY | os.O_APPEND)
         try:
             os.write(descriptor, line.encode("ascii"))
         finally:
