@@ -99,7 +99,8 @@ def install(wheels: Path) -> str | None:
     found = wheels_to_install(wheels)
     if found and pip_install(SITE, "--no-index", "--no-deps", *found):
         return "a wheel brought along"
-    build = ("--no-build-isolation", "--no-deps", str(TREE))
+    kept = "build-dir=build/{wheel_tag}"  # only what changed is compiled
+    build = ("--no-build-isolation", "--no-deps", "--config-settings", kept, str(TREE))
     if pip_install(SITE, "--no-index", *build):
         return "built with the packages of the interpreter"
     if pip_install(TOOLS, "--upgrade", *BUILD_TOOLS) and pip_install(SITE, *build, tools=TOOLS):
