@@ -13,7 +13,8 @@ import numpy.typing as npt
 from hiwater.capture import bounds, cells, ownership, sent_code
 from hiwater.capture.format import CODE_PYTHON
 from hiwater.capture.paths import Ints, Paths, numbered, thread_roots
-from hiwater.capture.reader import Contents, Records
+from hiwater.capture.reader import Contents
+from hiwater.capture.references import Records
 
 
 class Strings:
