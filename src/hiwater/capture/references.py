@@ -53,9 +53,10 @@ def check_references(header: dict[str, Any], tables: dict[str, Records]) -> None
 def _check_figures(tables: dict[str, Records]) -> None:
     for name, fields in (NEEDED_FIELDS | OPTIONAL_FIELDS).items():
         for field in fields:
-            if name not in tables or not len(tables[name]) or tables[name].dtype[field] != np.uint64:
+            if name not in tables or not len(tables[name]) or tables[name].dtype[field].base.kind != "u":
                 continue
-            if int(tables[name][field].max()) > bounds.NARROWER.get((name, field), bounds.LARGEST_FIGURE):
+            most = bounds.NARROWER.get((name, field), bounds.LARGEST_FIGURE)
+            if np.iinfo(tables[name].dtype[field].base).max > most and int(tables[name][field].max()) > most:
                 raise corrupt(f"a figure in {field!r} of {name!r} is beyond any")
 
 
