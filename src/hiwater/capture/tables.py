@@ -26,14 +26,16 @@ class Strings:
         self._content = bytes(contents.tables["string_bytes"])
         self._shown: dict[int, str] = {}
         self._added: list[str] = []
+        self._numbers_of_added: dict[str, int] = {}
         self.names: dict[str, str] = {}
         """What is shown in the place of a string: the names of a notebook's cells for their files."""
 
     def add(self, text: str) -> int:
         """Return the number of a string that the capture did not have."""
-        if text not in self._added:
+        if text not in self._numbers_of_added:
+            self._numbers_of_added[text] = len(self._offset) + len(self._added)
             self._added.append(text)
-        return len(self._offset) + self._added.index(text)
+        return self._numbers_of_added[text]
 
     def __getitem__(self, number: int) -> str:
         if number >= len(self._offset):
