@@ -169,8 +169,10 @@ stress-endings: $(VENV)/installed ## random endings of programs whose captures o
 stress-kills: $(VENV)/installed ## 100 programs that are killed at any moment, and 40 readers at once of one that runs
 	$(BIN)/python tests/stress/kills.py
 
-fuzz: $(VENV)/installed ## a minute of damaged captures, opened and shown in all manners
-	$(BIN)/python tests/stress/fuzz.py
+# Three quarters of an hour on two cores of their own; 2,000 of them are among the tests: `make fuzz MUTANTS=20000 WORDS=7` has a seed.
+MUTANTS ?= 100000
+fuzz: $(VENV)/installed ## read 100,000 damaged and hostile captures with every verb and format, each in bounds of time and memory
+	$(BIN)/python tests/stress/fuzz.py $(MUTANTS) $(WORDS)
 
 check-memory: $(VENV)/installed ## compare the memory of five programs with the committed baseline, as `hiwater check` counts it
 	$(BIN)/hiwater check

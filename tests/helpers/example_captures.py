@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from capture_builder import COUNTED_KINDS, FAILED, KINDS, Recording, header_fields
 from hiwater import capture as captures
 from hiwater.capture import Capture
-from hiwater.capture.reader import Contents, check_references
+from hiwater.capture.reader import Contents
+from hiwater.capture.references import check_references
 from hiwater.capture.tables import Tables
 
 HOSTILE = (

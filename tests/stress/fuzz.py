@@ -7,6 +7,7 @@ that is still called sound. What does not is kept and named, and the exit code i
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import json
 import os
@@ -31,6 +32,7 @@ import parts
 from capture_builder import KINDS
 from example_captures import program, recording_of, small
 from hiwater.capture import attachments, run_index
+from hiwater.cli import verbs
 from mutants import FIELDS, Original
 from snapshot_double import Allocator, frame
 
@@ -339,6 +341,7 @@ class Reader:
 
     def __init__(self, originals: Originals, place: Path) -> None:
         self._originals, self._place = originals, place
+        verbs.build_parser = functools.cache(verbs.build_parser)  # a quarter of the time of a small report
         self._truth = {path: figures(path) for path in originals.captures}
         for number, words in enumerate(VIEWS):  # they import what they need
             (place / str(number)).mkdir()

@@ -16,7 +16,7 @@ from hiwater.analysis.user_lines import Group, rows_of_paths
 from hiwater.capture.format import KINDS
 from hiwater.capture.layout import is_counted
 from hiwater.capture.paths import Frame, Ints
-from hiwater.capture.reader import Records
+from hiwater.capture.references import Records
 from hiwater.capture.snapshot import Snapshot
 from hiwater.capture.tables import Tables
 

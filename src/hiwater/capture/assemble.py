@@ -17,7 +17,7 @@ from hiwater.capture import writer
 from hiwater.capture.format import COUNTED_KINDS, MAGIC, VERSION
 from hiwater.capture.layout import Schema, parse_schema
 from hiwater.capture.process import STATE_ENDED
-from hiwater.capture.reader import Records
+from hiwater.capture.references import Records
 
 
 @cache

@@ -19,6 +19,10 @@ LARGEST_FIGURE = 1 << 62
 """Of unsigned numbers: no count, time or size is larger, and two of them can be added up."""
 LONGEST_NAME_BYTES = 4096  # of a function, a file and the like; of longer ones the beginning is read
 
+NARROWER = {("codes", "kind"): (1 << 16) - 1, ("codes", "first_line"): (1 << 32) - 1, ("nodes", "line"): (1 << 32) - 1}
+"""Figures that are kept in fewer bits, whatever type the schema gives them."""
+LAST_KIND_OF_STEP = 14  # of `holders.StepKind`
+
 LARGEST_INDEX_BYTES = 8 << 20  # of a merged capture, as JSON: 60,000 captures
 LARGEST_DIRECTORY_BYTES = 16 << 20  # of an archive: 100,000 members
 LARGEST_ROWS_BYTES = 64 << 20  # of the index of a run: 131,072 rows
@@ -79,6 +83,13 @@ REFERENCES = (
     *(Reference("holder_paths", name, "strings", _TEXTS) for name in ("label", "type")),
     Reference("holder_blocks", "account", "accounts"),
 )  # fmt: skip
+
+
+PARTS_OF_SEARCHES = (
+    ("holder_paths", "first_path", "paths"), ("holder_blocks", "first_block", "blocks"),
+    ("holder_references", "first_reference", "references_between"),
+)  # fmt: skip
+"""The rows of a search for holders: a table, and the fields with the first one and their number."""
 
 
 def most_unpacked(stored_bytes: int) -> int:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hiwater.capture.reader import Records
+from hiwater.capture.references import Records
 
 _KEY = "cell "  # as in hiwater/notebook/cells.py, which writes them
 RECORDED = "recorded cell"

@@ -14,7 +14,8 @@ import numpy.typing as npt
 
 from hiwater.capture.layout import HeaderStart, Schema, corrupt, is_counted, truncated
 from hiwater.capture.process import is_being_written
-from hiwater.capture.reader import Records, read_extents, read_header, read_shape
+from hiwater.capture.reader import read_extents, read_header, read_shape
+from hiwater.capture.references import Records
 from hiwater.errors import CorruptCapture
 
 Shape = tuple[HeaderStart, Schema, dict[int, npt.NDArray[np.int64]]]

@@ -14,7 +14,7 @@ import numpy as np
 
 from hiwater.capture import process, reader
 from hiwater.capture.layout import Table
-from hiwater.capture.reader import Records
+from hiwater.capture.references import Records
 from hiwater.capture.tables import Tables
 from hiwater.errors import CorruptCapture
 

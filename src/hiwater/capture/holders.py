@@ -7,8 +7,8 @@ from enum import IntEnum
 
 import numpy as np
 
-from hiwater.capture.layout import corrupt
-from hiwater.capture.reader import Records
+from hiwater.capture import bounds
+from hiwater.capture.references import Records
 from hiwater.capture.tables import Tables
 
 
@@ -66,29 +66,21 @@ class HolderSearch:
 
 
 def read_searches(tables: Tables) -> list[HolderSearch]:
-    """All searches of a capture, the oldest first. Raises CorruptCapture."""
+    """All searches of a capture, the oldest first."""
     rows = tables.get("holder_searches")
     return [] if rows is None else [_search(tables, number, row) for number, row in enumerate(rows, 1)]
 
 
 def last_search(tables: Tables) -> HolderSearch | None:
-    """The last search that has found something. Raises CorruptCapture."""
+    """The last search that has found something."""
     return next((search for search in reversed(read_searches(tables)) if not search.failure), None)
 
 
 def _search(tables: Tables, number: int, row: np.void) -> HolderSearch:
-    parts = [
-        _part(tables, name, int(row[first]), int(row[count]))
-        for name, first, count in (
-            ("holder_paths", "first_path", "paths"),
-            ("holder_blocks", "first_block", "blocks"),
-            ("holder_references", "first_reference", "references_between"),
-        )
-    ]
-    paths, blocks, references = parts
-    _check(tables, paths, blocks, references)
-    if int(row["target"]) > len(paths):
-        raise corrupt("a search for holders names a path that is not there")
+    paths, blocks, references = (
+        tables[name][int(row[first]) : int(row[first]) + int(row[count])]
+        for name, first, count in bounds.PARTS_OF_SEARCHES
+    )
     figures = ("at_ns", "objects", "references", "bytes", "all_paths", "pause_ns", "duration_ns", "target")
     at_ns, objects, reference_count, held, all_paths, pause_ns, duration_ns, target = (
         int(row[name]) for name in figures
@@ -99,26 +91,3 @@ def _search(tables: Tables, number: int, row: np.void) -> HolderSearch:
         number, name, at_ns, objects, reference_count, held, all_paths, pause_ns, duration_ns, target, failure, int(row["request"]),
         paths, blocks[is_held], blocks[~is_held], references,
     )  # fmt: skip
-
-
-def _part(tables: Tables, name: str, first: int, count: int) -> Records:
-    rows = tables[name]
-    if first + count > len(rows):
-        raise corrupt("a search for holders has more rows than there are")
-    return rows[first : first + count]
-
-
-def _check(tables: Tables, paths: Records, blocks: Records, references: Records) -> None:
-    """Whoever follows parents must come to an end, and every number must lead somewhere."""
-    number = np.arange(1, len(paths) + 1)
-    if (paths["parent"] >= number).any() or (paths["dominator"] >= number).any():
-        raise corrupt("a path of holders is its own parent")
-    if paths["kind"].max(initial=0) > max(StepKind):
-        raise corrupt("a path of holders is of an unknown kind")
-    if (blocks["path"] > len(paths)).any():
-        raise corrupt("a search for holders names a path that is not there")
-    for field in ("from", "to"):
-        if ((references[field] == 0) | (references[field] > len(paths))).any():
-            raise corrupt("a search for holders names a path that is not there")
-    if (blocks["account"] >= max(1, len(tables["accounts"]))).any():
-        raise corrupt("a search for holders names an account that is not there")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hiwater.capture.paths import AtCallPath
-from hiwater.capture.reader import Records
+from hiwater.capture.references import Records
 from hiwater.capture.tables import Tables
 
 _REFUSAL, _NAMED = 2, 5

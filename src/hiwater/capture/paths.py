@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hiwater.capture.format import CODE_THREAD
-from hiwater.capture.reader import Records
+from hiwater.capture.references import Records
 
 Ints = npt.NDArray[np.int64]
 

@@ -16,11 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from hiwater.capture import bounds
-from hiwater.capture.format import KINDS
 from hiwater.capture.layout import (
     FIRST_BYTES,
-    NEEDED_FIELDS,
-    OPTIONAL_FIELDS,
     HeaderStart,
     Schema,
     Table,
@@ -30,9 +27,8 @@ from hiwater.capture.layout import (
     truncated,
 )
 from hiwater.capture.process import STATE_ENDED, STATE_FAILED, STATE_RECORDING
+from hiwater.capture.references import Records, check_references
 from hiwater.errors import ForeignFile, MissingCapture
-
-Records = npt.NDArray[Any]
 
 _HEADER_TRIES = 16
 _MOST_OF_OTHERS = 1 << 30  # records of a table that this reader does not know
@@ -201,6 +197,8 @@ def read_records(
     extents = places.get(table.number, np.empty(0, np.int64))
     if in_extent == 0 or count > len(extents) * in_extent:
         raise corrupt(f"it counts {count} records of {table.name!r} and has no room for them")
+    if first >= count:
+        return np.zeros(0, table.record)
     parts = []  # (place in the file, first byte of the table, byte after its last)
     for chunk in range(first // in_extent, -(-count // in_extent)):
         begin = max(first, chunk * in_extent)
@@ -222,55 +220,3 @@ def _pread_into(descriptor: int, window: memoryview, offset: int) -> None:
             raise truncated()
         window = window[got:]
         offset += got
-
-
-def check_references(header: dict[str, Any], tables: dict[str, Records]) -> None:
-    """Every id points at a record, every parent is older than its child, every range lies inside its table."""
-    counts = {name: len(records) for name, records in tables.items()}
-    strings = tables["strings"]
-    ends = strings["offset"].astype(np.float64) + strings["length"]  # a float cannot wrap; exact far beyond any file
-    if counts["strings"] and float(ends.max()) > counts["string_bytes"]:
-        raise corrupt("a string lies outside the strings")
-    if int(strings["length"].sum(dtype=np.uint64)) > counts["string_bytes"]:
-        raise corrupt("its strings overlap")  # and could be made to fill any memory
-    nodes = tables["nodes"]
-    if np.any(nodes["parent"][1:] >= np.arange(1, max(1, len(nodes)))):
-        raise corrupt("a stack is its own ancestor")
-    if len(nodes) and int(nodes["parent"][0]) != 0:
-        raise corrupt("the node of nothing has a parent")
-    for one in bounds.REFERENCES:
-        if one.table not in tables:
-            continue  # one that a capture may lack
-        ids = tables[one.table][one.field]
-        if len(ids) and int(ids.max()) >= counts.get(one.target, 0):
-            raise corrupt(f"the {one.field} of a record of {one.table!r} does not exist")
-        if one.most_bytes and int(strings["length"][ids].sum(dtype=np.uint64)) > one.most_bytes:
-            raise corrupt(f"the texts in {one.field!r} of {one.table!r} come to more than {one.most_bytes >> 20} MiB")
-    if header["stop_reason"] >= max(1, counts["strings"]):
-        raise corrupt("its stop reason does not exist")
-    if counts["accounts"] and int(tables["accounts"]["kind"].max()) >= len(KINDS):
-        raise corrupt("an account is of no known kind of memory")
-    if counts["account_peaks"] < counts["accounts"]:
-        raise corrupt("accounts lack their peaks")
-    _check_figures(tables)
-    _check_slices(tables["slices"], counts["slice_entries"])
-    at_ns = tables["timeline"]["at_ns"]
-    if np.any(at_ns[1:] < at_ns[:-1]):
-        raise corrupt("its timeline runs backwards")
-
-
-def _check_figures(tables: dict[str, Records]) -> None:
-    for name, fields in (NEEDED_FIELDS | OPTIONAL_FIELDS).items():
-        for field in fields:
-            if name not in tables or not len(tables[name]) or tables[name].dtype[field] != np.uint64:
-                continue
-            if int(tables[name][field].max()) > bounds.LARGEST_FIGURE:
-                raise corrupt(f"a figure in {field!r} of {name!r} is beyond any")
-
-
-def _check_slices(slices: Records, entries: int) -> None:
-    first, count = slices["first_entry"].astype(np.float64), slices["entry_count"].astype(np.float64)
-    if len(slices) and (float((first + count).max()) > entries or float(count.sum()) > entries):
-        raise corrupt("a slice lies outside the entries")
-    if np.any(slices["end_ns"] < slices["start_ns"]):
-        raise corrupt("a slice ends before it starts")

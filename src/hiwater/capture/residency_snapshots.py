@@ -9,7 +9,7 @@ import numpy as np
 
 from hiwater._os.sizes import format_size
 from hiwater.capture.paths import AtCallPath, describe_innermost
-from hiwater.capture.reader import Records
+from hiwater.capture.references import Records
 from hiwater.capture.tables import Tables
 
 OVERHEAD = "hiwater's overhead"

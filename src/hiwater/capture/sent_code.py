@@ -20,6 +20,6 @@ def read(fact: str) -> dict[tuple[str, int], str]:
         for file, places in json.loads(fact).items():
             for function, line in places:
                 files[function, line] = file if files.get((function, line), file) == file else ""
-    except (ValueError, TypeError, AttributeError):
+    except (ValueError, TypeError, AttributeError, RecursionError):
         return {}
     return files

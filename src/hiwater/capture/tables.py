@@ -13,7 +13,8 @@ import numpy.typing as npt
 from hiwater.capture import bounds, cells, ownership, sent_code
 from hiwater.capture.format import CODE_PYTHON
 from hiwater.capture.paths import Ints, Paths, numbered, thread_roots
-from hiwater.capture.reader import Contents, Records
+from hiwater.capture.reader import Contents
+from hiwater.capture.references import Records
 
 
 class Strings:
@@ -25,14 +26,16 @@ class Strings:
         self._content = bytes(contents.tables["string_bytes"])
         self._shown: dict[int, str] = {}
         self._added: list[str] = []
+        self._numbers_of_added: dict[str, int] = {}
         self.names: dict[str, str] = {}
         """What is shown in the place of a string: the names of a notebook's cells for their files."""
 
     def add(self, text: str) -> int:
         """Return the number of a string that the capture did not have."""
-        if text not in self._added:
+        if text not in self._numbers_of_added:
+            self._numbers_of_added[text] = len(self._offset) + len(self._added)
             self._added.append(text)
-        return len(self._offset) + self._added.index(text)
+        return self._numbers_of_added[text]
 
     def __getitem__(self, number: int) -> str:
         if number >= len(self._offset):

@@ -12,7 +12,7 @@ from hiwater._os.sizes import format_size
 from hiwater.capture import program
 from hiwater.capture.format import COUNTED_KINDS, KINDS
 from hiwater.capture.paths import Ints
-from hiwater.capture.reader import Records
+from hiwater.capture.references import Records
 from hiwater.capture.slices import read_slices
 from hiwater.capture.tables import Tables, known
 from hiwater.capture.writer import UNKNOWN_EXIT_STATUS

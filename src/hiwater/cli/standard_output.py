@@ -16,6 +16,7 @@ from typing import TextIO
 from hiwater.cli.messages import say
 from hiwater.errors import HiwaterError, OutputFailed
 
+_LONGEST_ERROR = 4000
 _OF_A_BROKEN_PIPE = 128 + 13  # as if by SIGPIPE, which Python ignores
 
 
@@ -85,8 +86,13 @@ def exit_code_of(work: Callable[[], int]) -> int:
     except BrokenPipeError:
         return _OF_A_BROKEN_PIPE
     except HiwaterError as error:
-        say(str(error))
+        say(_one_line(str(error)))
         return error.exit_code
+
+
+def _one_line(text: str) -> str:
+    """The message of an error, which may contain names out of a capture."""
+    return (text if len(text) <= _LONGEST_ERROR else f"{text[:_LONGEST_ERROR]}…").replace("\n", "\\n")
 
 
 def write(text: str) -> int:

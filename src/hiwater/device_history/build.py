@@ -16,7 +16,8 @@ import numpy as np
 from hiwater.capture.assemble import empty, header
 from hiwater.capture.format import CODE_LABEL, CODE_PYTHON, CODE_THREAD, DEVICE_HISTORY, KINDS
 from hiwater.capture.paths import Frame, Ints
-from hiwater.capture.reader import Contents, Records
+from hiwater.capture.reader import Contents
+from hiwater.capture.references import Records
 from hiwater.device_history.events import NO_STACK, DeviceHistory
 from hiwater.device_history.replay import Replay, replay
 

@@ -1,0 +1,247 @@
+"""Every count, size and decompression in a file that came from elsewhere has a bound, which is checked before memory is taken."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import os
+import pickle
+import resource
+import struct
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import BytesIO
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+import parts
+from example_captures import small
+from hiwater import capture as captures
+from hiwater.capture import attachments, bounds, container, run_index
+from hiwater.capture.destination import MERGED_INDEX
+from hiwater.capture.holders import StepKind
+from hiwater.capture.layout import NEEDED_FIELDS, OPTIONAL_FIELDS
+from hiwater.errors import CaptureError, CorruptCapture
+from places import ROOT
+
+LITTLE = 48 << 20
+WHOLE = parts.complete(small().to_bytes())
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "run.hiw"
+
+
+@contextmanager
+def little_memory() -> Iterator[None]:
+    """What takes more than LITTLE fails with a MemoryError."""
+    taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (taken + LITTLE, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+def refused(path: Path, match: str) -> None:
+    with little_memory(), pytest.raises(CaptureError, match=match):
+        captures.open(path)
+
+
+# Captures
+
+
+@pytest.mark.parametrize("table", [*NEEDED_FIELDS, *OPTIONAL_FIELDS])
+def test_a_table_has_no_more_records_than_it_may(path: Path, table: str) -> None:
+    one = parts.Parts(WHOLE)
+    place = one.schema.header.fields["table_count"][1] + 8 * one.schema.tables[table].number  # type: ignore[index]
+    content = bytearray(WHOLE)
+    content[place : place + 8] = struct.pack("<Q", bounds.MOST_RECORDS[table] + 1)
+    path.write_bytes(content)
+    refused(path, f"more records of '{table}' than a capture can hold")
+
+
+def test_a_file_of_holes_takes_no_memory(path: Path) -> None:
+    """2 GiB of nodes, none of which is on the disk."""
+    one = parts.Parts(small().to_bytes())
+    start, table, count = one._start, one.schema.tables["nodes"], 1 << 27
+    extents = count * table.record.itemsize // start.extent_bytes
+    one.header["extents_used"], one.header["table_count"][0][table.number] = extents, 1 << 26
+    content = bytearray(small().to_bytes())
+    content[: one.schema.header.itemsize] = bytes(content[:60]) + one.header.tobytes()[60:]
+    content[start.directory_offset : start.directory_offset + 4 * extents] = struct.pack(
+        f"<{extents}I", *(table.number << 24 | chunk for chunk in range(extents))
+    )
+    path.write_bytes(content[: start.first_extent_offset])
+    os.truncate(path, start.first_extent_offset + extents * start.extent_bytes)
+    refused(path, "extents and is stored in")
+
+
+@pytest.mark.parametrize(("table", "field"), [("facts", "value"), ("processes", "command"), ("residency", "part")])
+def test_many_records_that_name_one_long_text_do_not_fill_memory(path: Path, table: str, field: str) -> None:
+    one = parts.Parts(WHOLE)
+    one.tables[table] = np.tile(one.tables[table][:1], 40)
+    one.tables[table][field] = one.add_strings([b"x" * (1 << 20)])
+    path.write_bytes(one.to_bytes())
+    refused(path, f"the texts in '{field}' of '{table}' come to more than 32 MiB")
+
+
+def test_of_a_name_the_beginning_is_read(path: Path) -> None:
+    one = parts.Parts(WHOLE)
+    one.tables["codes"]["function"] = one.add_strings([b"f" * 100_000])
+    path.write_bytes(one.to_bytes())
+    (name, *_) = {stack.frames[-1].function for stack in captures.open(path).peak.stacks}
+    assert name == "f" * bounds.LONGEST_NAME_BYTES + "…"
+
+
+@pytest.mark.parametrize(
+    ("table", "field", "value"),
+    [
+        ("timeline", "at_ns", 1 << 63),
+        ("scopes", "end_ns", (1 << 62) + 1),
+        ("nodes", "line", None),
+        ("codes", "kind", None),
+    ],
+)
+def test_a_figure_beyond_any_is_damage(path: Path, table: str, field: str, value: int | None) -> None:
+    one = parts.Parts(WHOLE)
+    most = np.iinfo(one.tables[table].dtype[field]).max
+    if value is None and most <= bounds.NARROWER[table, field]:
+        pytest.skip("the schema of these captures has no room for it")
+    one.tables[table][field][-1] = most if value is None else value
+    path.write_bytes(one.to_bytes())
+    refused(path, "beyond any")
+
+
+def test_a_figure_of_the_header_beyond_any_is_damage(path: Path) -> None:
+    one = parts.Parts(WHOLE)
+    one.header["epoch0_slice_start_ns"] = 1 << 63
+    path.write_bytes(one.to_bytes())
+    refused(path, "'epoch0_slice_start_ns' is beyond any figure")
+
+
+# Archives
+
+
+def merged(path: Path, members: dict[str, bytes], method: int = zipfile.ZIP_DEFLATED, rows: str = "") -> None:
+    said = {
+        name: {"name": name, "sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
+        for name, data in members.items()
+    }
+    index = {"format": "hiwater.merged", "version": 1, "captures": [one for name, one in said.items() if name != rows]}
+    if rows:
+        index["rows"] = said[rows]
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr(MERGED_INDEX, json.dumps(index))
+        for name, data in members.items():
+            archive.writestr(name, data, method)
+
+
+def test_a_member_that_unpacks_to_much_more_is_not_unpacked(path: Path) -> None:
+    merged(path, {"a.hiw": bytes(64 << 20)})
+    refused(path, "cannot be unpacked")
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_members_are_packed_as_hiwater_packs_them(path: Path, method: int) -> None:
+    merged(path, {"a.hiw": WHOLE}, method)
+    refused(path, "cannot be unpacked")
+
+
+def test_members_that_share_bytes_are_refused(path: Path) -> None:
+    merged(path, {"a.hiw": WHOLE, "b.hiw": WHOLE})
+    content = bytearray(path.read_bytes())
+    entries = [at for at in range(len(content)) if content[at : at + 4] == b"PK\1\2"]
+    content[entries[2] + 42 : entries[2] + 46] = content[entries[1] + 42 : entries[1] + 46]  # the place of the member
+    path.write_bytes(content)
+    with pytest.raises(CaptureError, match="its directory cannot be read"):
+        container.members(path)
+
+
+def test_a_directory_that_is_too_large_is_not_read(path: Path) -> None:
+    merged(path, {"a.hiw": WHOLE})
+    content = bytearray(path.read_bytes())
+    content[-10:-6] = struct.pack("<I", bounds.LARGEST_DIRECTORY_BYTES + 1)
+    path.write_bytes(content)
+    with pytest.raises(CaptureError, match="its directory cannot be read"):
+        container.members(path)
+
+
+def test_rows_that_are_too_many_or_too_long_are_not_parsed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    row = {"event": "started", "pid": 1, "ppid": 1, "at_unix_ns": 1, "program": "x", "why": ""}
+    assert len(run_index.parse([json.dumps(row).encode()])) == 1
+    assert run_index.parse([json.dumps(row | {"why": "x" * bounds.LONGEST_ROW_BYTES}).encode()]) == []
+    merged(path, {"a.hiw": WHOLE, container.ROWS: b"\n" * 20_000}, rows=container.ROWS)
+    assert container.rows(path) == []
+    monkeypatch.setattr(bounds, "LARGEST_ROWS_BYTES", 10_000)
+    with pytest.raises(CorruptCapture, match="more than can be"):
+        container.rows(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (bytes(40 << 20), "larger than can be"),
+        (b"\x80\x04" + b"}0" * (bounds.MOST_ATTACHED_OBJECTS + 1) + b"N.", "more objects"),
+    ],
+)
+def test_what_is_attached_is_bounded_before_it_is_unpacked(path: Path, content: bytes, problem: str) -> None:
+    path.write_bytes(WHOLE)
+    attachments.append(str(path), {"torch.pickle": content})
+    capture = captures.open(path)
+    with little_memory(), pytest.raises(CorruptCapture, match=problem):
+        _ = capture.device_histories
+
+
+def test_a_gzipped_profile_is_bounded(tmp_path: Path) -> None:
+    import gzip
+
+    (tmp_path / "memory.prof").write_bytes(gzip.compress(bytes(64 << 20)))
+    refused(tmp_path / "memory.prof", "unpacks to more")
+
+
+def test_a_history_is_a_file_that_is_not_too_large(tmp_path: Path) -> None:
+    place = tmp_path / "snapshot.pickle"
+    place.write_bytes(pickle.dumps({}))
+    os.truncate(place, bounds.LARGEST_HISTORY_BYTES + 1)
+    refused(place, "larger than any history")
+
+
+def test_an_archive_of_what_hiwater_makes_is_in_bounds() -> None:
+    """What is refused is far from what is recorded: zeros alone reach the bound."""
+    packed = BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr("a.hiw", WHOLE, zipfile.ZIP_DEFLATED)
+        assert len(WHOLE) * 2 < bounds.most_unpacked(archive.getinfo("a.hiw").compress_size)
+
+
+# The page
+
+
+def tool() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("capture_bounds", ROOT / "tools" / "capture_bounds.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_page_has_the_bounds_that_the_reader_has() -> None:
+    made = tool()
+    page = made.PAGE.read_text("utf-8")
+    assert made.page_with_tables(page) == page, "python tools/capture_bounds.py writes it"
+
+
+def test_every_table_and_reference_that_is_bounded_exists() -> None:
+    known = NEEDED_FIELDS | OPTIONAL_FIELDS
+    assert set(bounds.MOST_RECORDS) == {*known, "string_bytes", "attached"}
+    for one in bounds.REFERENCES:
+        assert one.field in known[one.table] and one.target in known
+    assert max(StepKind) == bounds.LAST_KIND_OF_STEP
