@@ -48,6 +48,7 @@ _SPECIAL = {
     ("slices", "entry_count"): ("a range inside `slice_entries`; all together no more than these", "`references._check_slices`"),
     ("slices", "end_ns"): ("not before `start_ns`", "`references._check_slices`"),
     ("timeline", "at_ns"): ("ascending", _REFERENCES),
+    ("markers", "value"): ("any: a request for memory that was refused may be of any size", ""),
     ("live_snapshots", "slice"): ("those beyond `slices` are left out", "`ages.snapshots`"),
     **{("holder_searches", name): ("a range inside its table", "`references._check_searches`")
        for name in ("first_path", "paths", "first_block", "blocks", "first_reference", "references_between")},

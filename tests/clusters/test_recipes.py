@@ -18,7 +18,7 @@ import hiwater
 from recording import child_environment, needs_engine
 from waiting import wait_until
 
-DOCS = Path(__file__).resolve().parent.parent.parent / "docs" / "clusters.md"
+DOCS = Path(__file__).resolve().parent.parent.parent / "docs"
 GUARD_SECONDS = 300
 KEPT = 5_000_000
 
@@ -30,8 +30,9 @@ def needs(package: str) -> pytest.MarkDecorator:
 
 
 def snippet(heading: str, language: str) -> str:
-    """The first block of code in this language below a heading."""
-    _, _, section = DOCS.read_text().partition(f" {heading}\n")
+    """The first block of code in this language below a heading of the pages with recipes."""
+    pages = "".join((DOCS / page).read_text() for page in ("clusters.md", "containers.md"))
+    _, _, section = pages.partition(f" {heading}\n")
     found = re.search(rf"^```{language}\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
     assert found is not None, heading
     return found[1]

@@ -35,6 +35,8 @@ def main():
         handle(number)
         number += 1
         time.sleep(0.001)
+    for number in range(20):  # it may have waited long for a processor
+        handle(number)
 
 main()
 """

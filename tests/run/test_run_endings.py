@@ -11,7 +11,7 @@ import pytest
 
 import hiwater
 from children import hiwater_command, run_hiwater
-from hiwater.capture.run_index import read_folder as rows
+from hiwater.capture.run_index import read_folder
 from recording import child_environment, needs_engine
 
 pytestmark = needs_engine
@@ -182,7 +182,7 @@ def test_the_exit_code_of_an_executed_child_is_known(tmp_path: Path, ending: str
         f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {child!r}], stderr=subprocess.DEVNULL)",
     )
 
-    (row,) = [row for row in rows(tmp_path / "a.hiw.d", "") if row["event"] == "ended"]
+    (row,) = [row for row in read_folder(tmp_path / "a.hiw.d", "")[0] if row["event"] == "ended"]
     said = json.loads(run_hiwater("report", "a.hiw", "--format", "json", folder=tmp_path, check=True).stdout)
     code = {"sys.exit(9)": 9, "raise ValueError": 1, "pass": 0}[ending]
     assert (row["exit_code"], said["children"][0]["process"]["exit_code"]) == (code, code)

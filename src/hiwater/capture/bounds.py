@@ -19,8 +19,11 @@ LARGEST_FIGURE = 1 << 62
 """Of unsigned numbers: no count, time or size is larger, and two of them can be added up."""
 LONGEST_NAME_BYTES = 4096  # of a function, a file and the like; of longer ones the beginning is read
 
-NARROWER = {("codes", "kind"): (1 << 16) - 1, ("codes", "first_line"): (1 << 32) - 1, ("nodes", "line"): (1 << 32) - 1}
-"""Figures that are kept in fewer bits, whatever type the schema gives them."""
+OTHER_FIGURES = {
+    ("codes", "kind"): (1 << 16) - 1, ("codes", "first_line"): (1 << 32) - 1, ("nodes", "line"): (1 << 32) - 1,
+    ("markers", "value"): (1 << 64) - 1,
+}  # fmt: skip
+"""Figures that are kept in fewer bits, whatever type the schema gives them; and what a program asked for and was refused, which may be anything."""
 LAST_KIND_OF_STEP = 14  # of `holders.StepKind`
 
 LARGEST_INDEX_BYTES = 8 << 20  # of a merged capture, as JSON: 60,000 captures

@@ -55,7 +55,7 @@ def _check_figures(tables: dict[str, Records]) -> None:
         for field in fields:
             if name not in tables or not len(tables[name]) or tables[name].dtype[field].base.kind != "u":
                 continue
-            most = bounds.NARROWER.get((name, field), bounds.LARGEST_FIGURE)
+            most = bounds.OTHER_FIGURES.get((name, field), bounds.LARGEST_FIGURE)
             if np.iinfo(tables[name].dtype[field].base).max > most and int(tables[name][field].max()) > most:
                 raise corrupt(f"a figure in {field!r} of {name!r} is beyond any")
 
