@@ -86,6 +86,12 @@ class Capture(LetGo):
         shared = {"fork": "hiwater_code_bytes", "exec": "hiwater_code_file_bytes"}.get(self.process.started_by, "")
         return np.where(at_ns < 0, 0, np.maximum(0, overhead - (whole_number(self.facts.get(shared, "")) or 0)))
 
+    @property
+    def own_code(self) -> str:
+        """What counts as the user's own code, in words; "" for a capture that does not say."""
+        words = self.facts.get("own_code", "")
+        return ", ".join([words, *(f"package {name} (--own)" for name in self.also_own)]) if words else ""
+
     # Snapshots
 
     peak: cached_property[Snapshot] = _of_tables(find_peak)

@@ -73,6 +73,8 @@ class Tables:
     ) -> None:
         """`strings` and `facts` are at hand, and not in the contents."""
         self.is_alive = is_alive
+        self.also_own: Sequence[str] = ()
+        """Installed packages whose code counts as the user's own, besides what the capture says. Set before anything is asked."""
         self.untouched: dict[int, int] | None = None
         """For each node, the bytes that were never touched, where large blocks do not tell it."""
         self._strings = Strings(contents, strings)
@@ -114,10 +116,17 @@ class Tables:
     def code_owner(self) -> Ints:
         """For each code, whose it is: `ownership.OWN` and the like. The engine has written it; other captures have it by the names of files."""
         codes = self["codes"]
-        if "owner" in (codes.dtype.names or ()):
-            return codes["owner"].astype(np.int64)
+        if "owner" not in (codes.dtype.names or ()):
+            return self._owners_by(ownership.rules())
+        owners = codes["owner"].astype(np.int64)
+        if not self.also_own:
+            return owners
+        return np.where(self._owners_by(ownership.additions(self.also_own)) == ownership.OWN, ownership.OWN, owners)
+
+    def _owners_by(self, rules: Sequence[ownership.Rule]) -> Ints:
+        codes = self["codes"]
         files, number = numbered(self.string(file) for file in codes["file"].tolist())
-        owners = np.array(ownership.owners(files, ownership.rules()), np.int64)
+        owners = np.array(ownership.owners(files, rules), np.int64)
         return np.where(codes["kind"] == CODE_PYTHON, owners[number] if len(files) else 0, ownership.LIBRARY)
 
     @cached_property
