@@ -58,6 +58,18 @@ def read_run(*paths: str | os.PathLike[str]) -> Run:
     )
 
 
+def _missed(one: Capture, captures: Sequence[Capture], last_sign: int) -> list[int]:
+    """When others were read after its last sign of life, and it was not."""
+    pid, boot = one.process.pid, one.header["boot_id"]
+    found = []
+    for reader in captures:
+        own = reader.relatives.get(reader.process.pid)
+        if own is not None and reader.header["boot_id"] == boot:
+            seen = reader.relatives[pid].at_unix_ns[-1] if pid in reader.relatives else 0
+            found += own.at_unix_ns[own.at_unix_ns > max(last_sign, seen)].tolist()
+    return sorted(found)
+
+
 def of_captures(captures: Sequence[Capture], rows: Sequence[Row], unreadable: Sequence[str] = ()) -> Run:
     """The run of these captures, with the rows of its index."""
     deaths, now = run_index.deaths(captures, rows), time.time_ns()
@@ -65,7 +77,8 @@ def of_captures(captures: Sequence[Capture], rows: Sequence[Row], unreadable: Se
         if place in deaths and not one.header["ended_ns"]:
             waits = is_waiting_child(one.header, one.facts.get("started_by", ""))  # and gives no sign of life
             last_sign = one.process.started_unix_ns + one.process.duration_ns
-            one.note_life(deaths[place][0] if waits else min(deaths[place][0], last_sign + QUIET_IN_CHILD_NS))
+            known = min([deaths[place][0], *_missed(one, captures, last_sign)[:1]])
+            one.note_life(known if waits else min(known, last_sign + QUIET_IN_CHILD_NS))
         elif is_being_written(one.header) and not one.header.get("snapshot_ns"):
             one.note_life(now)
     return Run(

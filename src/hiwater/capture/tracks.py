@@ -17,6 +17,7 @@ from hiwater.capture.paths import Ints
 from hiwater.capture.process import QUIET_IN_CHILD_NS
 from hiwater.capture.run_index import ShortProcess
 
+_FILLS_NS = 1_000_000_000  # in which a program touches what it has allocated
 _SPARSE = 1024  # a long recording keeps a reading in each 2,048th of its time: two of them are the next ones
 
 
@@ -105,19 +106,24 @@ class Seen:
 
 
 def seen_from_outside(captures: Sequence[Capture]) -> list[Seen]:
-    """For each process, the readings of it that others took: of a program also those before its recording began, and of all those after its end."""
-    same, readers = dict[tuple[bytes, int], list[tuple[int, int]]](), [one for one in captures if one.relatives]
+    """For each process, the readings of it that others took: of a program also those before its recording began, and of all those after its end. What
+    a process had before it executed another program, it has for a moment after the end of that recording, too."""
+    same, readers = dict[tuple[bytes, int], list[Capture]](), [one for one in captures if one.relatives]
     for capture in captures:
-        same.setdefault((capture.header["boot_id"], capture.process.pid), []).append(span(capture))
+        same.setdefault((capture.header["boot_id"], capture.process.pid), []).append(capture)
     found = []
     for capture in captures:
-        (start, _), process, boot = span(capture), capture.process, capture.header["boot_id"]
-        spans = same[boot, process.pid]
-        ended_before = max((ended for _, ended in spans if ended <= start), default=0)
-        began_next = min((began for began, _ in spans if began > start), default=1 << 62)
+        (start, end), process, boot = span(capture), capture.process, capture.header["boot_id"]
+        others = same[boot, process.pid]
+        ended_before = max((span(one)[1] for one in others if span(one)[1] <= start), default=0)
+        following = min((one for one in others if span(one)[0] > start), key=span, default=None)
         first = start if process.started_by == "fork" else ended_before
         at, *held = _readings(readers, boot, process.pid)
-        is_its = (at > first) & (at < began_next)
+        is_its = (at > first) & ((at >= start) | (held[0] <= capture.resident.start_bytes))
+        if following is None and process.ended_by == "exec":  # by a program that is not recorded
+            is_its &= at < end
+        elif following is not None:
+            is_its &= (at < end) | ((at < span(following)[0]) & (held[0] > following.resident.start_bytes))
         if (is_its & (at < start)).any():  # until a process executes a program it may have the memory of its parent
             lent = set(_readings(readers, boot, process.parent_pid or 0)[1].tolist())
             is_its &= (at >= start) | [count not in lent for count in held[0].tolist()]
@@ -159,9 +165,9 @@ def resident(capture: Capture, seen: Seen) -> Track | None:
     begins = np.array([piece.start_ns for piece in slices], np.int64)
     bounds = np.array([max(0, piece.peak_bytes) for piece in slices], np.int64)
     if not is_ended:
-        # It may have been killed. What it had allocated at last counts as touched, and so does what it had just allocated at the last reading.
-        touched, allocated_since = (int(column[-1] - column[-2:][0]) for column in (held, live))
-        untouched = max(0, allocated_since - max(0, touched))
+        # It may have been killed. What it had allocated at last counts as touched, and so does what it had allocated shortly before the last reading.
+        since = int(np.searchsorted(at, at[-1] - _FILLS_NS))
+        untouched = max(0, int(live[-1] - live[since] - max(0, held[-1] - held[since])))
         begins = np.append(begins, [int(at[-1]) + 1, max(int(begins[-1]), int(at[-1]) + QUIET_IN_CHILD_NS)])
         bounds = np.append(bounds, np.array([live[-1], max(0, int(header["live_bytes"]))]) + untouched)
         order = np.argsort(begins, kind="stable")
@@ -244,18 +250,22 @@ def shared(
     readings = []
     for capture, (start, _), outside in zip(processes, spans, seen, strict=True):
         own_at, own_excess = capture.shared_excess
-        if capture.relatives and len(outside.at_ns):  # its later ones are among these, with their exact times
-            is_before = own_at < outside.at_ns[0]
-            own_at, own_excess = own_at[is_before], own_excess[is_before]
+        if capture.relatives and len(outside.at_ns):  # most of its later ones are among these, with their exact times
+            following = np.searchsorted(outside.at_ns, own_at)
+            is_new = np.append(outside.excess_bytes, -1)[following] != own_excess
+            own_at, own_excess = own_at[is_new], own_excess[is_new]
         at, first = np.unique(np.concatenate([outside.at_ns, own_at]), return_index=True)
         readings.append((start + at, np.concatenate([outside.excess_bytes, own_excess])[first]))
-    # The least that a program ever shared: libraries, which it shares before it forks, too. A forked process has not touched them at first.
-    of_programs = [
-        excess[at >= start]
+    # The least that a program ever shared: libraries, which it shares before it forks, too. A forked process may not have touched them.
+    settled = [
+        (
+            capture.process.started_by,
+            excess[at >= start + (QUIET_IN_CHILD_NS if capture.process.started_by == "fork" else 0)],
+        )
         for capture, (start, _), (at, excess) in zip(processes, spans, readings, strict=True)
-        if capture.process.started_by != "fork"
     ]
-    least = min((int(excess.min()) for excess in of_programs if len(excess)), default=0)
+    least = min((int(excess.min()) for how, excess in settled if how != "fork" and len(excess)), default=0)
+    lowest = min((int(excess.min()) for _, excess in settled if len(excess)), default=0)
     found: dict[int, Excess] = {}
     for number in sorted(range(len(processes)), key=spans.__getitem__):
         capture, start, parent = processes[number], spans[number][0], parents[number]
@@ -268,16 +278,19 @@ def shared(
                 continue
             place = int(np.searchsorted(of_parent.at_ns, start, side="right")) - 1
             at, excess = np.insert(at, 0, start + 1), np.insert(excess, 0, shared_at_first[place])
-        found[number] = _less_copied(_from_changes(at, excess, changes, least), capture.relatives.get(0), least)
+        found[number] = _less_copied(
+            _from_changes(at, excess, changes, (lowest, least)), capture.relatives.get(0), least
+        )
     return [found[number] for number in range(len(processes))]
 
 
-def _from_changes(at: Ints, excess: Ints, changes: Ints, least: int) -> Excess:
+def _from_changes(at: Ints, excess: Ints, changes: Ints, alone: tuple[int, int]) -> Excess:
     """Readings, each from the last change before it on. Since the first change after the reading before that, it was as much as the larger one.
     Between two readings without a change it is one of the two: one process or another wrote to what they share. Before the first reading and its
-    changes it is `least`; since the first change behind the last one it is not less than that."""
+    changes it is between those of `alone`; since the first change behind the last one it is not less than that."""
     if not len(at):
         return Excess(at, excess, excess)
+    lowest, least = alone
     before = np.concatenate([[0], at[:-1]])
     first, last = np.searchsorted(changes, before), np.searchsorted(changes, at) - 1
     has_changed = first <= last
@@ -298,7 +311,7 @@ def _from_changes(at: Ints, excess: Ints, changes: Ints, least: int) -> Excess:
     return Excess(
         np.concatenate([[0], times, later]),
         np.concatenate([[least], values, ends[0]]),
-        np.concatenate([[0], in_doubt, ends[1]]),
+        np.concatenate([[least - lowest], in_doubt, ends[1]]),
     )
 
 
