@@ -8,11 +8,22 @@
 
 namespace hiwater {
 
-// Each is followed by its children, so the list grows while it is gone through.
+// Each is followed by its children, so the list grows while it is gone through. Whose parent was killed is no descendant of this process any more.
 void Relatives::find() noexcept {
+    const int before = count_;
+    std::copy(processes_, processes_ + before, before_);
     processes_[0] = ::getpid();
     count_ = 1;
-    for (int i = 0; i < count_; ++i) count_ = process::add_children(processes_[i], processes_, count_, kMost);
+    int next = 0;
+    const auto add_descendants = [&] {
+        for (; next < count_; ++next) count_ = process::add_children(processes_[next], processes_, count_, kMost);
+    };
+    add_descendants();
+    for (int i = 1; i < before && count_ < kMost; ++i) {
+        if (std::find(processes_, processes_ + count_, before_[i]) != processes_ + count_) continue;
+        if (process::read_stat(before_[i]).start_ticks == started_[i]) processes_[count_++] = before_[i];
+        add_descendants();
+    }
 }
 
 // A page fault makes a new page resident, or copies one that was shared.
@@ -20,6 +31,7 @@ bool Relatives::have_changed() noexcept {
     std::int64_t numbers = 0, faults = 0, pages = 0;
     for (int i = 0; i < count_; ++i) {
         const process::Stat stat = process::read_stat(processes_[i]);
+        started_[i] = stat.start_ticks;
         numbers += processes_[i];
         faults += stat.page_faults;
         pages += stat.resident_pages;

@@ -33,7 +33,8 @@ private:
     bool have_changed() noexcept;
     bool read(Recorder& recorder, std::uint64_t now, process::Shared* own) noexcept;
 
-    pid_t processes_[kMost];  // this one first
+    pid_t processes_[kMost], before_[kMost];  // this one first
+    std::uint64_t started_[kMost];            // in ticks
     int count_ = 0, last_count_ = 0;
     std::uint64_t next_ns_ = 0, calm_until_ns_ = 0, spent_ns_ = 0, last_ns_ = 0;
     std::int64_t numbers_ = 0, faults_ = 0, pages_ = 0;  // at the check before: the sums over the processes

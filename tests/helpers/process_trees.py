@@ -107,9 +107,10 @@ def _held(lines: Iterable[Line]) -> tuple[int, int]:
 
 
 def _pss(lines: Sequence[Line]) -> tuple[int, int]:
-    """At least the highest that was measured while no process was leaving: its recording has ended then. From one measurement to the next it was at
-    most the first and what grew since; and once nothing falls any more, at most the second."""
-    rises, falling, leaving, total = dict[int, int](), set[int](), set[int](), 0
+    """At least the highest that was measured while no process was leaving: its recording has ended then; and while none lent its memory: it would count
+    twice. From one measurement to the next it was at most the first and what grew since; and once nothing falls any more, at most the second."""
+    rises, falling, unclear, total = dict[int, int](), set[int](), set[int](), 0
+    last_unclear = -1
     grown, rising, is_falling = list[int](), list[int](), list[bool]()  # up to each line, at it, and at it
     begun, measured = dict[int, int](), [(0, 0, 0, 0)]  # from which line to which, and bytes at least and at most
     for number, (pid, what, sizes) in enumerate(lines):
@@ -127,14 +128,16 @@ def _pss(lines: Sequence[Line]) -> tuple[int, int]:
         is_falling.append(bool(falling))
         if is_over:
             falling.discard(pid)
-        if what == "leave":
-            leaving.add(pid)
-        elif what in ("begin", "end"):
-            leaving.discard(pid)
+        if what in ("leave", "lends"):
+            unclear.add(pid)
+        if unclear:
+            last_unclear = number
+        if what in ("begin", "end", "lent"):
+            unclear.discard(pid)
         elif what == "read":
             begun[pid] = number
         elif what == "pss":
-            measured.append((begun[pid], number, 0 if leaving else sizes[0], sizes[1]))
+            measured.append((begun[pid], number, sizes[0] if last_unclear < begun[pid] else 0, sizes[1]))
     highest = 0
     for (first, _, _, before), (_, last, _, after) in pairwise(measured):
         until = [before + rising[first] + count - grown[first] for count in grown[first : last + 1]]

@@ -118,8 +118,10 @@ class Node:
 
     def begin(self, how: str, spec: dict[str, Any]) -> None:
         if how == "spawn":
+            self.log.note("lends", os.getpid())  # its memory, until the child executes the program
             child = subprocess.Popen([sys.executable, __file__, self.log.path, json.dumps(spec)]).pid
             self.log.note("starts", child)
+            self.log.note("lent", os.getpid())
         else:
             child = os.fork()
             if child == 0:
