@@ -179,6 +179,7 @@ Stat read_stat(pid_t pid) noexcept {
     if (at != nullptr) found.threads = static_cast<int>(::strtol(at, nullptr, 10));
     at = stat_field(text, 22);
     if (at != nullptr) found.start_ticks = ::strtoull(at, nullptr, 10);
+    if (const char* const resident = stat_field(text, 24)) found.resident_pages = ::strtoll(resident, nullptr, 10);
     return found;
 }
 

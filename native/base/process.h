@@ -61,6 +61,7 @@ struct Stat {
     std::uint64_t start_ticks = 0;
     int threads = -1;
     std::int64_t page_faults = 0;  // that needed no reading of a file
+    std::int64_t resident_pages = 0;
 };
 Stat read_stat(pid_t pid = 0) noexcept;  // 0: of this process
 // The numbers below it have a place in this process's table of open files. Where there are several threads, the kernel takes some 10 ms to
@@ -74,6 +75,9 @@ void read_boot_id(char out[40]) noexcept;
 std::uint64_t monotonic_ns() noexcept;
 std::uint64_t coarse_monotonic_ns() noexcept;  // the same some milliseconds ago, for a fifth of the time
 std::uint64_t wall_ns() noexcept;
+struct Moment {
+    std::uint64_t wall_ns = process::wall_ns(), monotonic_ns = process::monotonic_ns();
+};
 std::uint64_t thread_ns() noexcept;   // of the processor's, for this thread
 std::uint64_t process_ns() noexcept;  // the same for all threads
 

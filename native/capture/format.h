@@ -214,7 +214,8 @@ struct PressureRecord {
     std::int64_t shared_excess_bytes, private_bytes;
 };
 
-// Of the processes of a run, read by the one that began it, itself among them: resident memory, and RSS minus PSS.
+// Of the processes of a run, read by the one that began it, itself among them: resident memory, and RSS minus PSS. Where there was no time to read them:
+// process 0, and as the latter the bytes that they copied since the last reading at most, of those that they shared.
 struct RelativeRecord {
     std::uint64_t at_ns;  // since header.started_ns
     std::int64_t resident_bytes, shared_excess_bytes;

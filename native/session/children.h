@@ -31,6 +31,7 @@ public:
     const StartOptions* begin_in_fork();
     // Whether this process is itself a child of the run.
     bool is_child() const noexcept { return is_child_; }
+    bool was_forked() const noexcept { return was_forked_; }
 
     // `child` executes a Python interpreter, or is about to.
     void note_started(pid_t child, pid_t parent, const char* program, char* const* arguments) const noexcept;

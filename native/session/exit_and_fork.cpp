@@ -119,14 +119,14 @@ void Recorder::forget_tables_of_parent() noexcept {
     samples_.forget_in_child();
 }
 
-void Recorder::record_child(std::int64_t inherited_bytes) noexcept {
+void Recorder::record_child(std::int64_t inherited_bytes, const process::Moment& began) noexcept {
     BusyGuard busy;
     int error = ENOMEM;
     try {
         const StartOptions* const options = children.begin_in_fork();
         LiveTable::is_in_forked_child = true;
         if (options == nullptr) return children.note_refused(errno);
-        error = start(*options);
+        error = start(*options, &began);
     } catch (const capture::NoRoom& full) {
         error = full.error;
     } catch (const std::exception&) {

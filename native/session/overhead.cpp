@@ -47,11 +47,11 @@ OwnPages Recorder::count_own_pages() noexcept {
     return own;
 }
 
-// For the sampler's thread. Most children are over before the first count, which would cost them more than what they do.
+// For the sampler's thread. Most forked children are over before the first count, which would cost them more than what they do.
 void Recorder::count_own_pages_if_due(std::uint64_t now) noexcept {
     constexpr std::uint64_t kShortestNs = 25'000'000, kPause = 100;
     if (only_counters_ || now < next_count_ns_) return;
-    if (next_count_ns_ == 0 && children.is_child() && now < kShortestNs) return;
+    if (next_count_ns_ == 0 && children.was_forked() && now < kShortestNs) return;
     const std::uint64_t began_ns = process::thread_ns();
     const OwnPages own = count_own_pages();
     next_count_ns_ = now + std::max({kShortestNs, now / 64, kPause * (process::thread_ns() - began_ns)});

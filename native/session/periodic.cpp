@@ -92,6 +92,7 @@ void Recorder::note_collections(std::int64_t collections) noexcept {
 
 void Recorder::note_pressure(std::uint64_t now, std::int64_t address_space_bytes, const process::Shared& shared) noexcept {
     constexpr std::uint64_t kShortestNs = 10'000'000, kShortestRowNs = 20'000'000;
+    constexpr std::int64_t kStepBytes = 1 << 20;
     if (!is_on()) return;
     if (pressure_.size() != 0) {
         const capture::PressureRecord& last = pressure_[pressure_.size() - 1];
@@ -107,7 +108,10 @@ void Recorder::note_pressure(std::uint64_t now, std::int64_t address_space_bytes
     if (row.shared_excess_bytes >= 0) h.shared_excess_bytes = row.shared_excess_bytes;
     h.nearest_limit_kind = static_cast<std::uint32_t>(nearest.kind);
     if_there_is_room([&] {
-        const bool keep = pressure_.size() == 0 || now - last_pressure_ns_ >= std::max(kShortestRowNs, now / 512);
+        const bool is_step = pressure_.size() != 0 && shared_steps_left_ != 0 &&
+                             std::abs(row.shared_excess_bytes - pressure_[pressure_.size() - 1].shared_excess_bytes) > kStepBytes;
+        if (is_step) --shared_steps_left_;  // after a fork, or as a child has ended
+        const bool keep = pressure_.size() == 0 || is_step || now - last_pressure_ns_ >= std::max(kShortestRowNs, now / 512);
         if (!keep) {
             pressure_[pressure_.size() - 1] = row;
             return;

@@ -56,7 +56,7 @@ void Recorder::note_fact(const std::string& name, const std::string& value) noex
     if_recorded([&] { append_fact(name, value); });
 }
 
-int Recorder::start(const StartOptions& options) {
+int Recorder::start(const StartOptions& options, const process::Moment* began) {
     // The child of a fork that called no handlers has its parent's recorder still, switched off.
     if (file_.is_open() && pid_ != ::getpid()) {
         sampler::forget_in_child();
@@ -116,6 +116,7 @@ int Recorder::start(const StartOptions& options) {
         last_refused_slice_ns_ = refusals_ = last_pressure_ns_ = next_totals_ns_ = 0;
     falls_left_ = kMostFalls;
     rises_left_ = kMostRises;
+    shared_steps_left_ = kMostSteps;
     collections_ = hw_full_collections();
     collection_markers_ = 0;
     next_interval_ns_ = options.interval_ns;
@@ -129,8 +130,9 @@ int Recorder::start(const StartOptions& options) {
         resident_error_bytes_ = process::peak_error_bytes();
     }
     ::memcpy(h.boot_id, boot_id_, sizeof h.boot_id);
-    h.started_unix_ns = process::wall_ns();
-    h.started_ns = started_ns_ = process::monotonic_ns();
+    const process::Moment now = began != nullptr ? *began : process::Moment();
+    h.started_unix_ns = now.wall_ns;
+    h.started_ns = started_ns_ = now.monotonic_ns;
     process::Resident resident;
     h.resident_exact = !only_counters_ && process::reset_peak() ? 1 : 0;
     maximum_at_start_ = process::maximum_resident();

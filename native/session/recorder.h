@@ -52,7 +52,8 @@ public:
 
     // --- control; the caller holds the GIL -------------------------------------------------------------------------------
     // Returns 0 or an errno value. The capture is at path(): another path than the given one where a living process writes to that.
-    int start(const StartOptions& options);
+    // `began`: for the child of a fork, a moment before that.
+    int start(const StartOptions& options, const process::Moment* began = nullptr);
     const std::string& path() const noexcept { return path_; }
     // Ends the recording; the hooks are out already. `exit_code` -1: unknown. With `carry` the heap's meters continue from its figures.
     // `heap_has_headers`: malloc is the C library's, whose headers show which blocks are free.
@@ -240,7 +241,7 @@ public:
     void become_unrecorded_child() noexcept;
     // Then, in the child of a recorded process that forked where memory can be taken: if children are recorded, it has a recording of its own
     // from now on. `inherited_bytes`: live in the parent.
-    void record_child(std::int64_t inherited_bytes) noexcept;
+    void record_child(std::int64_t inherited_bytes, const process::Moment& began) noexcept;
     // Makes every thread check more than its stack at its next event.
     void request_attention() noexcept { epoch_.fetch_add(1, std::memory_order_relaxed); }
     // Makes allocations by Python's allocators call answer_for_python(), until it is time: one of a few or, where few are sampled, those that
@@ -469,6 +470,8 @@ private:
     std::uint32_t rises_left_ = kMostRises;  // and because it is about to rise
     std::int64_t collections_ = 0;           // full garbage collections, at the last call of note_collections()
     std::uint64_t collection_markers_ = 0;
+    static constexpr std::uint32_t kMostSteps = 256;
+    std::uint32_t shared_steps_left_ = kMostSteps;  // rows that the pressure has because what is shared has changed
     std::uint64_t last_pressure_ns_ = 0, next_totals_ns_ = 0;
     Limits limits_;
     LastWords last_words_;

@@ -8,46 +8,83 @@
 
 namespace hiwater {
 
-// Each is followed by its children, so the list grows while it is gone through.
+// Each is followed by its children, so the list grows while it is gone through. Whose parent was killed is no descendant of this process any more.
 void Relatives::find() noexcept {
+    const int before = count_;
+    std::copy(processes_, processes_ + before, before_);
     processes_[0] = ::getpid();
     count_ = 1;
-    for (int i = 0; i < count_; ++i) count_ = process::add_children(processes_[i], processes_, count_, kMost);
+    int next = 0;
+    const auto add_descendants = [&] {
+        for (; next < count_; ++next) count_ = process::add_children(processes_[next], processes_, count_, kMost);
+    };
+    add_descendants();
+    for (int i = 1; i < before && count_ < kMost; ++i) {
+        if (std::find(processes_, processes_ + count_, before_[i]) != processes_ + count_) continue;
+        if (process::read_stat(before_[i]).start_ticks == started_[i]) processes_[count_++] = before_[i];
+        add_descendants();
+    }
 }
 
-bool Relatives::have_moved() noexcept {
-    std::int64_t faults = 0;
-    for (int i = 0; i < count_; ++i) faults += process::read_stat(processes_[i]).page_faults;
-    const bool moved = count_ != last_count_ || (faults - faults_) * kFewTouched >= pages_;
-    if (moved) faults_ = faults;
-    return moved;
+// A page fault makes a new page resident, or copies one that was shared.
+bool Relatives::have_changed() noexcept {
+    std::int64_t numbers = 0, faults = 0, pages = 0;
+    for (int i = 0; i < count_; ++i) {
+        const process::Stat stat = process::read_stat(processes_[i]);
+        started_[i] = stat.start_ticks;
+        numbers += processes_[i];
+        faults += stat.page_faults;
+        pages += stat.resident_pages;
+    }
+    if (numbers == numbers_) copied_ += std::max<std::int64_t>(0, faults - faults_ - std::max<std::int64_t>(0, pages - pages_));
+    are_others_ = are_others_ || numbers != numbers_;
+    numbers_ = numbers;
+    faults_ = faults;
+    pages_ = pages;
+    return are_others_ || copied_ * kFewCopied >= pages;
 }
 
 bool Relatives::read_if_due(Recorder& recorder, std::uint64_t now, process::Shared* own) noexcept {
-    if (now < next_ns_ || spent_ns_ + last_ns_ > kBurstNs + now / kShare) return false;
+    if (now < next_ns_) return false;
     const std::uint64_t began_ns = process::thread_ns();
-    const auto pause = [&](std::uint64_t shortest) { next_ns_ = now + std::max({kLeastPauseNs, now / 512, shortest}); };
-    pause(0);
     find();
-    const bool is_alone = count_ == 1 && last_count_ <= 1;
-    const bool is_due = !is_alone && (have_moved() || now >= calm_until_ns_);
-    bool is_own_known = false;
-    if (is_due) {
-        pages_ = 0;
-        last_count_ = count_;
-        for (int i = 0; i < count_; ++i) {
-            process::Shared shared;
-            if (!process::read_shared(&shared, processes_[i])) continue;
-            if (i == 0) is_own_known = true, *own = shared;
-            pages_ += shared.resident_bytes / static_cast<std::int64_t>(kPage);
-            recorder.note_relative(
-                {recorder.now_ns(), shared.resident_bytes, shared.excess_bytes, static_cast<std::uint32_t>(processes_[i]), 0});
-        }
-        last_ns_ = process::thread_ns() - began_ns;
-        pause(kPause * last_ns_);
-        calm_until_ns_ = now + kCalmShare * last_ns_;
+    const bool is_due = (have_changed() || now >= calm_until_ns_) && (count_ > 1 || last_count_ > 1);
+    const std::uint64_t checked_ns = process::thread_ns() - began_ns;
+    spent_ns_ += checked_ns;
+    const bool is_own_known = is_due && read(recorder, now, own);
+    if (is_due && !is_own_known && (copied_ - told_) * kFewCopied >= pages_) {
+        recorder.note_relative({now, 0, copied_ * static_cast<std::int64_t>(kPage), 0, 0});
+        told_ = copied_;
     }
-    spent_ns_ += process::thread_ns() - began_ns;
+    const std::uint64_t pause_ns =
+        std::max(is_own_known ? kPause * last_ns_ : 0, spent_ns_ < kBurstNs ? 0 : 2 * kShare * checked_ns);
+    next_ns_ = now + std::max({kLeastPauseNs, now / 512, pause_ns});
+    return is_own_known;
+}
+
+void Relatives::read_last(Recorder& recorder, std::uint64_t now) noexcept {
+    find();
+    process::Shared own;
+    read(recorder, now, &own);
+}
+
+bool Relatives::read(Recorder& recorder, std::uint64_t now, process::Shared* own) noexcept {
+    if (spent_ns_ + last_ns_ > kBurstNs + now / kShare) return false;
+    const std::uint64_t began_ns = process::thread_ns();
+    bool is_own_known = false;
+    for (int i = 0; i < count_; ++i) {
+        process::Shared shared;
+        if (!process::read_shared(&shared, processes_[i])) continue;
+        if (i == 0) is_own_known = true, *own = shared;
+        recorder.note_relative(
+            {recorder.now_ns(), shared.resident_bytes, shared.excess_bytes, static_cast<std::uint32_t>(processes_[i]), 0});
+    }
+    last_count_ = count_;
+    copied_ = told_ = 0;
+    are_others_ = false;
+    last_ns_ = process::thread_ns() - began_ns;
+    spent_ns_ += last_ns_;
+    calm_until_ns_ = now + kCalmShare * last_ns_;
     return is_own_known;
 }
 

@@ -17,22 +17,29 @@ class Relatives {
 public:
     // Reads them if that is due. True where this process's own reading is among these, in `own`.
     bool read_if_due(Recorder& recorder, std::uint64_t now, process::Shared* own) noexcept;
+    // As the recording ends: what they shared since the reading before it is between the two.
+    void read_last(Recorder& recorder, std::uint64_t now) noexcept;
 
 private:
     // For each reading the kernel visits every resident page of all these processes. All together take at most 1/200 of one processor's time,
-    // and a burst: short programs change fast. Where they have hardly touched new pages since the last one, it takes a tenth of that.
+    // and a burst: short programs change fast. Where they have hardly copied pages that they shared since the last one, it takes a tenth of that. To
+    // find out whether they have takes as much at most, once the burst is over.
     static constexpr std::uint64_t kBurstNs = 40'000'000, kShare = 200, kCalmShare = 2'000, kPause = 16, kLeastPauseNs = 20'000'000;
-    static constexpr std::int64_t kFewTouched = 128;
+    static constexpr std::int64_t kFewCopied = 128;
 
     static constexpr int kMost = 256;
 
     void find() noexcept;
-    bool have_moved() noexcept;
+    bool have_changed() noexcept;
+    bool read(Recorder& recorder, std::uint64_t now, process::Shared* own) noexcept;
 
-    pid_t processes_[kMost];  // this one first
+    pid_t processes_[kMost], before_[kMost];  // this one first
+    std::uint64_t started_[kMost];            // in ticks
     int count_ = 0, last_count_ = 0;
     std::uint64_t next_ns_ = 0, calm_until_ns_ = 0, spent_ns_ = 0, last_ns_ = 0;
-    std::int64_t faults_ = 0, pages_ = 0;  // at the last reading
+    std::int64_t numbers_ = 0, faults_ = 0, pages_ = 0;  // at the check before: the sums over the processes
+    bool are_others_ = false;                            // since the last reading
+    std::int64_t copied_ = 0, told_ = 0;                 // pages since then, at most; and how many of them the capture tells of
 };
 
 }  // namespace hiwater

@@ -458,6 +458,10 @@ void stop() noexcept {
     UninterruptedHold hold(g_control);
     const bool has_waited = g_paused_at.exchange(0, std::memory_order_relaxed) != 0 && is_sample_due();
     g_thread.end();
+    if (has_relatives() && !children.is_child()) {
+        Recorder& recorder = Recorder::instance();
+        g_relatives.read_last(recorder, recorder.now_ns());
+    }
     if ((g_shared.end_wait() || has_waited) && !Recorder::instance().is_row_enough()) take_sample(Reads::shared_pages);
     g_files.release();
 }

@@ -132,6 +132,24 @@ def test_a_package_that_is_named_is_the_users(place: Place, how: str) -> None:
 
 
 @needs_engine
+def test_a_report_can_count_more_packages_as_the_users(place: Place) -> None:
+    """Of each process of a run, and of all of them together."""
+    place.write(
+        "program.py",
+        f"import library, os\nif os.fork() == 0:\n    kept = library.make({SIZE})\n    os._exit(0)\nos.wait()\n",
+    )
+    place.headline("program.py")
+
+    def said(*words: str) -> str:
+        return run_hiwater("report", *words, "a.hiw", folder=place.folder, check=True).stdout
+
+    for words in ((), ("--format", "json")):
+        before, after = said(*words), said(*words, "--own", "library")
+        assert "site-packages/library.py:3 in make" not in before and "program.py:3" in before, words
+        assert "site-packages/library.py:3 in make" in after and "package library (--own)" in after, words
+
+
+@needs_engine
 def test_children_have_the_same_packages(place: Place) -> None:
     place.write("site-packages/library.py", LIBRARY + f"\nif __name__ == '__main__':\n    kept = make({SIZE})\n")
     place.write("child.py", f"import library\nkept = library.make({SIZE})\n")

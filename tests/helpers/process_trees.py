@@ -7,16 +7,22 @@ import random
 import signal
 import subprocess
 import time
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from children import hiwater_command
+from hiwater.capture import Run
 from hiwater.capture.at_once import Machine
 from recording import child_environment
-from tree_program import sum_of_pss
+from tree_program import OUTSIDE, Line, Log
 
 MIB = 1 << 20
+INTERPRETER, FORK = 18 * MIB, 2 * MIB  # what they make resident before they hold anything, at most
 PROGRAM = Path(__file__).parent / "tree_program.py"
 
 Spec = dict[str, Any]
@@ -54,55 +60,111 @@ def random_tree(choice: random.Random, depth: int = 0, left: list[int] | None = 
 
 @dataclass(frozen=True)
 class Truth:
-    """The highest sum of what the processes said that they held, which is between these two; and the highest sum of PSS."""
+    """The highest sum of what the processes said that they held, and the highest sum of PSS: each is between these two."""
 
     held_least_bytes: int
     held_most_bytes: int
-    pss_bytes: int
+    pss_least_bytes: int
+    pss_most_bytes: int
 
 
 def record(spec: Spec, folder: Path) -> tuple[Path, Truth]:
     """Run the tree under `hiwater run`. Returns the path of the run, and the truth."""
-    path, log = folder / "tree.hiw", folder / "log"
-    words = hiwater_command("run", "-q", "-o", path, PROGRAM, log, json.dumps(spec))
-    with subprocess.Popen(words, env=child_environment()) as program:
-        highest = 0
-        while program.poll() is None:
-            highest = max(highest, sum_of_pss(program.pid))
+    path = folder / "tree.hiw"
+    return path, watch(hiwater_command("run", "-q", "-o", path, PROGRAM), spec, folder)
+
+
+def watch(command: Sequence[str], spec: Spec, folder: Path) -> Truth:
+    """Run the tree with this command, to the end of its last process, and measure it."""
+    log = Log(str(folder / "log"))
+    with subprocess.Popen([*command, log.path, json.dumps(spec)], env=child_environment()) as program:
+        log.note("starts", program.pid)
+        while program.poll() is None or log.running():  # whom a killed process had started runs on
+            log.measure(OUTSIDE)
             time.sleep(0.004)
     assert program.returncode == 0
-    return path, _said(log, highest)
+    lines = log.lines()
+    return Truth(*_held(lines), *_pss(lines))
 
 
-def _said(log: Path, pss: int) -> Truth:
-    """Of each change one time before it and one after it are known: what was held at least, and at most. After it, and before the next one, the
-    process itself measures the sum of PSS."""
-    least, most, highest = dict[str, int](), dict[str, int](), (0, 0)
-    for line in log.read_text().splitlines():
-        _, pid, when, number = line.split()
-        if when == "pss":
-            pss = max(pss, int(number))
-        elif when in ("begin", "end", "leave"):
+def _held(lines: Iterable[Line]) -> tuple[int, int]:
+    """Of each change there is a line before it and one after it."""
+    least, most, leaving, highest = dict[int, int](), dict[int, int](), set[int](), (0, 0)
+    for pid, what, sizes in lines:
+        if what in ("begin", "end"):
+            most.pop(pid, None)
+            leaving.discard(pid)
+        elif what == "leave":
             least.pop(pid, None)
-            if when != "leave":
-                most.pop(pid, None)
-        elif (when == "before") == (int(number) > 0):
-            most[pid] = most.get(pid, 0) + int(number)
-        else:
-            least[pid] = least.get(pid, 0) + int(number)
+            leaving.add(pid)
+        elif what in ("before", "after"):
+            if (what == "before") == (sizes[0] > 0):
+                most[pid] = most.get(pid, 0) + sizes[0]
+            elif pid not in leaving:
+                least[pid] = least.get(pid, 0) + sizes[0]
         highest = max(highest[0], sum(least.values())), max(highest[1], sum(most.values()))
-    return Truth(*highest, pss)
+    return highest
 
 
-def check_resident(machine: Machine, truth: Truth) -> None:
-    """Measured from outside, hiwater's tables are in it. What a process allocated as it was killed, it did not measure."""
-    instant = machine.resident
-    assert instant is not None
-    overhead = sum(
-        int(capture.overhead_at(capture.timeline.at_ns[-1:]).sum())
-        for capture in machine.captures
-        if 0 <= instant.at_unix_ns - capture.process.started_unix_ns <= capture.process.duration_ns
-    )
-    off = abs(instant.bytes + overhead - truth.pss_bytes)
-    unmeasured = truth.held_most_bytes - truth.held_least_bytes
-    assert off <= 2 * MIB + truth.pss_bytes // 50 + instant.error_bytes + unmeasured
+def _pss(lines: Sequence[Line]) -> tuple[int, int]:
+    """At least the highest that was measured while no process was leaving: its recording has ended then; and while none lent its memory: it would count
+    twice. From one measurement to the next it was at most the first and what grew since; and once nothing falls any more, at most the second."""
+    rises, falling, unclear, total = dict[int, int](), set[int](), set[int](), 0
+    last_unclear = -1
+    grown, rising, is_falling = list[int](), list[int](), list[bool]()  # up to each line, at it, and at it
+    begun, measured = dict[int, int](), [(0, 0, 0, 0)]  # from which line to which, and bytes at least and at most
+    for number, (pid, what, sizes) in enumerate(lines):
+        change = {"begin": FORK, "starts": INTERPRETER}.get(what) or (sizes[0] if what in ("before", "copies") else 0)
+        is_over = what in ("after", "copied", "begin", "end")
+        if is_over:
+            rises.pop(pid, None)
+        elif change > 0:
+            rises[pid] = change
+        elif change < 0 or what == "leave":
+            falling.add(pid)
+        total += max(0, change)
+        grown.append(total)
+        rising.append(sum(rises.values()))
+        is_falling.append(bool(falling))
+        if is_over:
+            falling.discard(pid)
+        if what in ("leave", "lends"):
+            unclear.add(pid)
+        if unclear:
+            last_unclear = number
+        if what in ("begin", "end", "lent"):
+            unclear.discard(pid)
+        elif what == "read":
+            begun[pid] = number
+        elif what == "pss":
+            measured.append((begun[pid], number, sizes[0] if last_unclear < begun[pid] else 0, sizes[1]))
+    highest = 0
+    for (first, _, _, before), (_, last, _, after) in pairwise(measured):
+        until = [before + rising[first] + count - grown[first] for count in grown[first : last + 1]]
+        fallen = [most for most, falls in zip(until, is_falling[first : last + 1], strict=True) if falls]
+        highest = max(highest, min(until[-1], after), *fallen[-1:])
+    return max(least for _, _, least, _ in measured), highest
+
+
+def check_resident(run: Run, truth: Truth) -> None:
+    """Measured from outside, hiwater's tables are in it, and processes whose recording did not begin, or not yet: the run says how many ended before,
+    and the first process reads those that start, until it ends."""
+    (machine,) = run.machines
+    assert machine.resident is not None
+    found = with_overhead(machine)
+    allowed = 2 * MIB + found // 50 + machine.resident.error_bytes
+    first = run.captures[0].process
+    late = [one for one in run.captures if one.process.started_unix_ns > first.started_unix_ns + first.duration_ns]
+    unread = len(run.unrecorded) + sum(one.process.started_by == "exec" for one in late)
+    least, most = truth.pss_least_bytes - INTERPRETER * unread, truth.pss_most_bytes
+    assert least - allowed <= found <= most + allowed
+
+
+def with_overhead(machine: Machine) -> int:
+    """The highest sum of resident memory with hiwater's."""
+    times = np.unique(np.concatenate([track.at_ns for _, track in machine.resident_tracks]))
+    total = np.zeros(len(times), np.int64)
+    for capture, track in machine.resident_tracks:
+        held = track.lasting().at(times)
+        total += held + np.where(held > 0, capture.overhead_at(times - capture.process.started_unix_ns), 0)
+    return int(total.max())

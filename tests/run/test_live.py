@@ -318,6 +318,22 @@ def test_forked_children_that_wait_from_their_first_moments_on_have_the_figures_
         run.close()
 
 
+def test_the_sums_of_a_run_are_those_of_its_report(tmp_path: Path) -> None:
+    """Also of the time before the viewer came."""
+    with recording(tmp_path, WAITS, "-o", "run.hiw"):
+        run = open_run(str(tmp_path / "run.hiw"))
+        wait_until(lambda: run.read() or len(run.processes) == 5)
+        time.sleep(0.3)
+        run.read()
+        (machine,) = hiwater.open_run(tmp_path / "run.hiw").machines
+        allocated, resident = machine.allocated, machine.resident
+        assert allocated is not None and resident is not None
+        assert run.all.peak[0] == pytest.approx(allocated.bytes, abs=1 << 20)
+        assert run.all.resident_peak_bytes == pytest.approx(resident.bytes, abs=2 << 20)
+        assert run.all.curve.bytes.max() >= run.all.peak[0] > 35_000_000
+        run.close()
+
+
 def test_the_first_child_is_found_though_its_run_had_no_folder_when_the_viewer_opened_it(tmp_path: Path) -> None:
     path = tmp_path / "run.hiw"
     with part(path) as main:
@@ -436,7 +452,7 @@ def test_a_run_of_several_processes_shows_all_of_them_together(tmp_path: Path) -
             assert total == pytest.approx(sum(process.allocated_bytes for process in view.run.processes), rel=0.01)
         threads = [stack.thread for stack in islice(shown.stacks(growth=False), 3)]
         assert sorted(threads) == sorted(f"process {process.pid} · MainThread" for process in processes)
-        assert shown.peak[0] == shown.curve.bytes.max() >= shown.allocated_bytes
+        assert shown.curve.bytes.max() >= shown.peak[0] >= shown.allocated_bytes
         view.press("n")
         assert held_in_line(view.run.shown.lines(growth=False), 6) < 2_005_000
         view.press("a")

@@ -39,4 +39,4 @@ def test_the_sums_of_a_random_tree_are_those_of_its_processes(seed: int, tmp_pat
     assert machine.allocated is not None
     check_allocated(machine.allocated, truth, base)
     if len(run.captures) > 1:
-        check_resident(machine, truth)
+        check_resident(run, truth)

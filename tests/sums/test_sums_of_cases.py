@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 import hiwater
 from children import run_hiwater
 from hiwater.cli import main
-from process_trees import MIB, Spec, check_resident, record
+from process_trees import MIB, PROGRAM, Spec, check_resident, record, watch
 from recording import needs_engine
 
 pytestmark = needs_engine
@@ -29,11 +30,12 @@ def turns(sizes: tuple[int, ...], *, all_wait: bool) -> Spec:
 def test_workers_that_peak_in_turn_are_not_added_up(tmp_path: Path, all_wait: bool) -> None:
     """They wait before and after their turns: what each holds then is little, and the bound knows it."""
     path, truth = record(turns((50, 70, 60), all_wait=all_wait), tmp_path)
-    (machine,) = hiwater.open_run(path).machines
+    run = hiwater.open_run(path)
+    (machine,) = run.machines
     allocated, resident = machine.allocated, machine.resident
     assert allocated is not None and allocated.at_most_bytes is not None and resident is not None
     assert 85 * MIB == truth.held_least_bytes <= allocated.bytes <= allocated.at_most_bytes <= 90 * MIB
-    check_resident(machine, truth)
+    check_resident(run, truth)
     assert main(["check", str(path), "--peak", "90MiB"]) == 0
     assert main(["check", str(path), "--peak", "84MiB"]) == 1
 
@@ -42,14 +44,31 @@ def test_workers_that_hold_and_sleep_are_in_the_resident_sum(tmp_path: Path) -> 
     """They hold from their first moments on and wait until they end, so none of them has a thread of the recorder's."""
     children = [["fork", {"steps": [["hold", size], ["sleep", 900], ["let_go", 0]]}] for size in (20, 40, 60)]
     path, truth = record({"steps": [["hold", 30], *children, ["hold", 10], ["sleep", 600]]}, tmp_path)
-    (machine,) = hiwater.open_run(path).machines
+    run = hiwater.open_run(path)
+    (machine,) = run.machines
     allocated, resident = machine.allocated, machine.resident
     assert allocated is not None and resident is not None
     assert 160 * MIB <= allocated.bytes <= 165 * MIB and allocated.at_most_bytes == pytest.approx(
         160 * MIB, abs=5 * MIB
     )
-    check_resident(machine, truth)
-    assert resident.error_bytes <= 2 * MIB
+    check_resident(run, truth)
+    assert resident.error_bytes <= 2 * MIB + resident.bytes // 50
+
+
+@pytest.mark.parametrize("how", ["fork", "spawn"])
+def test_the_resident_sum_is_that_of_the_program_without_hiwater(tmp_path: Path, how: str) -> None:
+    """Compared with the kernel's PSS of a plain run: each process goes on when it is told to, so both hold the same at once."""
+    children = [[how, {"steps": [["hold", size], ["tell", size], ["wait", 100 + size]]}] for size in (10, 20, 40)]
+    meet = [["wait", 10], ["wait", 20], ["wait", 40], ["sleep", 300], ["tell", 110], ["tell", 120], ["tell", 140]]
+    spec: Spec = {"steps": [["hold", 30], *children, *meet, ["join", 0]]}
+    (tmp_path / "plain").mkdir()
+    plain = watch([sys.executable, PROGRAM], spec, tmp_path / "plain")
+    path, _ = record(spec, tmp_path)
+    (machine,) = hiwater.open_run(path).machines
+    resident = machine.resident
+    assert resident is not None
+    allowed = 2 * MIB + plain.pss_most_bytes // 50 + resident.error_bytes
+    assert plain.pss_least_bytes - allowed <= resident.bytes <= plain.pss_most_bytes + allowed
 
 
 POOL = """\

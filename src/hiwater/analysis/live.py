@@ -16,7 +16,7 @@ from hiwater._os.signals import signal_name
 from hiwater.analysis import sums
 from hiwater.analysis.source import Sources
 from hiwater.analysis.user_lines import Group, PathRows, rows_of_paths
-from hiwater.capture import program, slices
+from hiwater.capture import Capture, program, slices
 from hiwater.capture.devices import DeviceMemory, read_devices
 from hiwater.capture.follow import Follower
 from hiwater.capture.format import COUNTED_KINDS
@@ -63,7 +63,7 @@ class LiveCurve:
         self._seen += len(added)
         self.append(added["at_ns"].astype(np.int64), allocated_bytes(added))
 
-    def append(self, at_ns: Ints | list[int], allocated: Ints | list[int]) -> None:
+    def append(self, at_ns: Ints, allocated: Ints) -> None:
         """Add samples, ascending in time."""
         self.at_ns, self.bytes = np.append(self.at_ns, at_ns), np.append(self.bytes, allocated)
         while len(self.bytes) > _CURVE_SAMPLES:
@@ -84,6 +84,8 @@ class LiveProcess:
         self._header: Mapping[str, Any] = follower.header
         self.facts = facts
         self._of_kernel: tuple[float, int, int] | None = None  # when it was asked; resident memory and PSS then
+        self._capture: Capture | None = None
+        self._is_capture_old = True
         self._marker: tuple[int, Ints, Ints] | None = None  # when, and bytes and blocks of each account
         self.command = " ".join(program.arguments(facts.get("argv", "[]")) or command_of(self.pid))
         self.is_running = True
@@ -110,6 +112,7 @@ class LiveProcess:
         """Read the header again, if the process still ran at the last reading."""
         if self.is_running:
             self.is_running = self._follower.is_alive  # asked first: what comes after the end is read, too
+            self._is_capture_old = True
             with suppress(CaptureError), self._noting_problems():
                 self._header = self._with_waiting(self._follower.read_header())
 
@@ -120,6 +123,7 @@ class LiveProcess:
         self.is_running = self._follower.is_alive
         with self._noting_problems():
             self.tables = self._follower.read()
+        self._capture, self._is_capture_old = Capture(self.tables), False
         self._header = self._with_waiting(self.tables.header)
         self.now = slices.find_end(self.tables)
         self.curve.extend(self.tables)
@@ -148,6 +152,15 @@ class LiveProcess:
             "shared_excess_bytes": max(0, resident - proportional),
         }
         return {**header, **figures}
+
+    @property
+    def capture(self) -> Capture | None:
+        """What the process held over time, as of the last reading that succeeded; None if none did."""
+        if self._is_capture_old:
+            with suppress(CaptureError), self._noting_problems():
+                self._capture = Capture(self._follower.read_over_time())
+            self._is_capture_old = False
+        return self._capture
 
     def close(self) -> None:
         self._follower.close()

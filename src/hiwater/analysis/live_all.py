@@ -10,9 +10,12 @@ from contextlib import suppress
 from dataclasses import replace
 
 from hiwater.analysis.live import LiveCurve, LiveProcess, Row, most_first
+from hiwater.capture import Run, run_index
 from hiwater.capture.devices import DeviceMemory
 from hiwater.capture.paths import Frame
+from hiwater.capture.run import of_captures
 from hiwater.capture.snapshot import Stack
+from hiwater.capture.tracks import Track
 from hiwater.errors import CaptureError
 
 MOST_PROCESSES = 64
@@ -20,20 +23,18 @@ MOST_PROCESSES = 64
 
 
 class AllProcesses:
-    """The processes of a run that run, as one. `read()` before anything else. Peaks and the curve are those of the readings: what the processes
-    held before the first one is not in them. Times are nanoseconds since the recording of the first process began."""
+    """The processes of a run, as one: `run` has their sums at one instant, up to now, as reports have them. The rows are of those that run. `read()`
+    before anything else. Times are nanoseconds since the recording of the first process began."""
 
-    def __init__(self, processes: list[LiveProcess]) -> None:
-        """`processes` is the list of the run, which grows."""
+    def __init__(self, processes: list[LiveProcess], rows: list[run_index.Row]) -> None:
+        """`processes` and the `rows` of the index are those of the run, which grow."""
         self._processes = processes
+        self._rows = rows
+        self.run = Run([])
         self._detailed: list[LiveProcess] = []
         self._has_line: dict[tuple[str, int], LiveProcess] = {}
         self._at_marker: dict[LiveProcess, int] = {}  # allocated bytes of those that were not read in full then
         self.marker_ns: int | None = None
-        self.curve = LiveCurve()
-        self.peak = (0, 0)
-        """The highest allocated bytes of all readings, and when that was."""
-        self.resident_peak_bytes = 0
 
     def read(self) -> None:
         """Read what has changed: of up to MOST_PROCESSES all, and the sums of the others."""
@@ -46,13 +47,11 @@ class AllProcesses:
             if one not in self._detailed:
                 one.forget()
         self._has_line = {}
-        self._add_reading()
+        self.add_up()
 
-    def _add_reading(self) -> None:
-        at_ns, allocated = self.duration_ns, self.allocated_bytes
-        self.curve.append([at_ns], [allocated])
-        self.peak = max(self.peak, (allocated, at_ns), key=lambda pair: pair[0])
-        self.resident_peak_bytes = max(self.resident_peak_bytes, self.resident_bytes)
+    def add_up(self) -> None:
+        """Make the sums anew, of what was read of the processes."""
+        self.run = of_captures([one.capture for one in self._processes if one.capture is not None], self._rows)
 
     # Sums
 
@@ -67,7 +66,42 @@ class AllProcesses:
     @property
     def resident_bytes(self) -> int:
         """Resident memory without hiwater's tables. Pages that processes share count once where it is known how many these are."""
-        return sum(max(0, one.resident_bytes - (one.shared_excess_bytes or 0)) for one in self.running)
+        return sum(int(track.bytes[-1]) for track in self._resident_tracks)
+
+    @property
+    def shared_once(self) -> int:
+        """The number of running processes of which that is known."""
+        return sum(track.shares for track in self._resident_tracks)
+
+    @property
+    def _resident_tracks(self) -> list[Track]:
+        running = {id(process.capture) for process in self.running}
+        tracks = [pair for machine in self.run.machines for pair in machine.resident_tracks]
+        return [track for capture, track in tracks if id(capture) in running]
+
+    @property
+    def peak(self) -> tuple[int, int]:
+        """The highest sum of allocated bytes so far, and when that was."""
+        highest = self.run.highest
+        instant = None if highest is None else highest.allocated
+        return (0, 0) if instant is None else (instant.bytes, instant.at_unix_ns - self._started_unix_ns)
+
+    @property
+    def resident_peak_bytes(self) -> int:
+        return max((one.resident.bytes for one in self.run.machines if one.resident is not None), default=0)
+
+    @property
+    def curve(self) -> LiveCurve:
+        """The sum of allocated bytes since the recording of the first process began."""
+        curve = LiveCurve()
+        if self.run.highest is not None:
+            at_unix_ns, allocated = self.run.highest.allocated_over_time
+            curve.append(at_unix_ns - self._started_unix_ns, allocated)
+        return curve
+
+    @property
+    def _started_unix_ns(self) -> int:
+        return int(self._processes[0].header["started_unix_ns"])
 
     @property
     def duration_ns(self) -> int:

@@ -10,7 +10,7 @@ from hiwater.analysis.live import LiveProcess
 from hiwater.analysis.live_all import AllProcesses
 from hiwater.capture import find, opening, run_folder, run_index
 from hiwater.capture.follow import Follower
-from hiwater.capture.run_index import Row, ShortProcess, Unrecorded
+from hiwater.capture.run_index import Row, Unrecorded
 from hiwater.errors import CaptureError, MissingCapture
 
 _BEGINS_WITHIN_NS = 2_000_000_000
@@ -24,16 +24,9 @@ class LiveRun:
         its first child makes. Raises CaptureError."""
         facts = {} if first is None else opening.read(first.path).facts
         self.processes = [] if first is None else [LiveProcess(first, facts)]
-        self.all = AllProcesses(self.processes)
-        self._number = None if first is None or first.path.parent != folder else 0  # of the process that is shown alone
         self._rows = list[Row]()
-        self._count_from_ns = (
-            0  # when it will be known of the last interpreter that was started whether it is recorded; 0: it is known
-        )
-        self.short: tuple[ShortProcess, ...] = ()
-        """Children of which only figures are left in the run's index."""
-        self.unrecorded: tuple[Unrecorded, ...] = ()
-        """Python processes that were started two seconds ago or earlier, and are not recorded."""
+        self.all = AllProcesses(self.processes, self._rows)
+        self._number = None if first is None or first.path.parent != folder else 0  # of the process that is shown alone
         self.folder_is_gone = False
         """Whether the run's folder cannot be read any more: processes that begin from then on are not found."""
         self._folder = folder
@@ -51,6 +44,12 @@ class LiveRun:
         if self._number is None and len(self.processes) > 1 and self.is_running:
             return self.all
         return self.processes[self._number or 0]
+
+    @property
+    def unrecorded(self) -> list[Unrecorded]:
+        """Python processes that were started two seconds ago or earlier, and are not recorded."""
+        before = time.time_ns() - _BEGINS_WITHIN_NS
+        return [one for one in self.all.run.unrecorded if one.at_unix_ns < before]
 
     @property
     def is_running(self) -> bool:
@@ -81,6 +80,7 @@ class LiveRun:
                 if process is not shown:
                     process.read_sums()
             shown.read()
+            self.all.add_up()
 
     def set_marker(self) -> None:
         """From now on growth is counted from this moment, of all processes."""
@@ -124,18 +124,6 @@ class LiveRun:
         self._folder_changed_ns = changed_ns
         new, self._index_bytes = run_index.read_folder(self._folder, self._run_id or "", self._index_bytes)
         self._rows += new
-        self._count_from_ns = time.time_ns() + _BEGINS_WITHIN_NS if new else self._count_from_ns
-        if new or 0 < self._count_from_ns < time.time_ns():
-            self._count_others()
-
-    def _count_others(self) -> None:
-        """Find out which processes have no capture: from the rows that there are now and the captures that are known."""
-        now = time.time_ns()
-        if self._count_from_ns < now:
-            self._count_from_ns = 0
-        self.short = run_index.short_processes(self.processes, self._rows)
-        started = run_index.unrecorded(self.processes, self._rows)
-        self.unrecorded = tuple(one for one in started if one.at_unix_ns < now - _BEGINS_WITHIN_NS)
 
     def _add(self, path: Path) -> None:
         """Add a capture of the folder, if it belongs to the run."""

@@ -7,6 +7,7 @@ So the sum is at least what was live at the instant.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -31,9 +32,7 @@ MOST_NODES = 1 << 18
 _NAME = "all processes"
 _PROCESSES = "processes"  # the fact that only these captures have
 _CODE = np.dtype([("function", "<u4"), ("file", "<u4"), ("first_line", "<u4"), ("kind", "<u2"), ("owner", "<u2")])
-_LARGE_BLOCK = np.dtype([
-    ("at_ns", np.uint64), ("bytes", np.int64), ("touched_bytes", np.int64), ("node", np.uint32), ("from_malloc", np.uint32),
-])  # fmt: skip
+_NOTHING_OF = ("strings", "string_bytes", "facts", "slices", "slice_entries", "timeline", "markers")
 _LONGEST_PROGRAM = 60
 
 
@@ -169,44 +168,28 @@ class _Joined:
         lasted = max(capture.process.started_unix_ns + capture.process.duration_ns for capture in captures) - start
         self._unite()
         ((parent, code, line),) = self._nodes
-        nodes = empty("nodes", len(parent))
-        nodes["parent"], nodes["code"], nodes["line"] = parent, code, line
         ((node, kind, sampled, held, blocks),) = self.accounts
-        names = ("cwd", "host", "python", "hiwater")
-        facts = {name: captures[0].facts.get(name, "") for name in names} | {
-            "program": _NAME, _PROCESSES: str(len(captures))
-        }  # fmt: skip
-        pairs = [(self._string(name), self._string(value)) for name, value in facts.items()]
-        accounts, peaks = empty("accounts", len(node)), empty("account_peaks", len(node))
+        nodes, accounts = empty("nodes", len(parent)), empty("accounts", len(node))
+        nodes["parent"], nodes["code"], nodes["line"] = parent, code, line
         accounts["node"], accounts["kind"], accounts["sampled"] = node, kind, sampled
-        accounts["live_bytes"] = accounts["total_bytes"] = peaks["peak_bytes"] = held
-        accounts["live_blocks"] = accounts["total_blocks"] = peaks["peak_blocks"] = blocks
-        total, count, at_ns = int(held.sum()), int(blocks.sum()), at_unix_ns - start
-        kinds = np.bincount(kind, held, len(KINDS)).astype(np.int64).tolist()
-        of_process = captures[0].header
+        accounts["live_bytes"] = accounts["total_bytes"] = held
+        accounts["live_blocks"] = accounts["total_blocks"] = blocks
+        facts = {name: captures[0].facts.get(name, "") for name in ("cwd", "host", "python", "hiwater")}
+        facts |= {"program": _NAME, _PROCESSES: str(len(captures))}
         whole = header(
-            started_unix_ns=start, ended_ns=max(1, lasted), heartbeat_ns=lasted, boot_id=of_process["boot_id"],
+            started_unix_ns=start, ended_ns=max(1, lasted), heartbeat_ns=lasted, boot_id=captures[0].header["boot_id"],
             sample_bytes=max(capture.process.sample_bytes for capture in captures),
-            epoch0_peak_bytes=total, epoch0_peak_blocks=count, epoch0_peak_ns=at_ns, live_bytes=total, live_blocks=count,
-            slice_peak_bytes=total, slice_peak_blocks=count, slice_peak_ns=at_ns, kind_live_bytes=kinds,
         )  # fmt: skip
-        tables = {name: empty(name, 0) for name in ("slices", "slice_entries", "timeline", "markers")}
-        tables |= {"accounts": accounts, "account_peaks": peaks, "nodes": nodes, "facts": _pairs(pairs)}
-        tables |= {"large_blocks": self._large_blocks(at_ns)} | self._text_tables()
-        return Capture(Tables(Contents(Path(_NAME), whole, tables)))
-
-    def _large_blocks(self, at_ns: int) -> npt.NDArray[np.void]:
-        """What of the processes' large blocks was never touched."""
-        blocks = np.zeros(len(self._untouched), _LARGE_BLOCK)
-        blocks["at_ns"], blocks["node"], blocks["bytes"] = at_ns, [*self._untouched], [*self._untouched.values()]
-        return blocks
-
-    def _text_tables(self) -> dict[str, npt.NDArray[np.void]]:
-        codes, strings = np.array([*self._codes], _CODE), empty("strings", len(self._strings))
-        texts = [text.encode("utf-8", "replace") for text in self._strings]
-        strings["length"] = [len(text) for text in texts]
-        strings["offset"][1:] = np.cumsum(strings["length"])[:-1]
-        return {"codes": codes, "strings": strings, "string_bytes": np.frombuffer(b"".join(texts), np.uint8)}
+        records = {"nodes": nodes, "codes": np.array([*self._codes], _CODE), "accounts": accounts}
+        records["account_peaks"] = empty("account_peaks", len(node))
+        records |= {name: empty(name, 0) for name in _NOTHING_OF}
+        tables = Tables(Contents(Path(_NAME), whole, records), strings=[*self._strings], facts=facts.items())
+        tables.untouched = self._untouched
+        found, at_ns = Capture(tables), at_unix_ns - start
+        total, count = int(held.sum()), int(blocks.sum())
+        found.peak = Snapshot(tables, "peak", at_ns, at_ns, at_ns, held, blocks, total, count)
+        found.end = replace(found.peak, name="end")
+        return found
 
 
 def _united_nodes(parent: Ints, code: Ints, line: Ints) -> tuple[Ints, Ints, Ints, Ints]:
@@ -251,9 +234,3 @@ def _with_callers(tables: Tables, nodes: Ints) -> Ints:
         is_kept[nodes] = True
         nodes = parent[nodes]
     return np.flatnonzero(is_kept)
-
-
-def _pairs(pairs: Sequence[tuple[int, int]]) -> npt.NDArray[np.void]:
-    facts = empty("facts", len(pairs))
-    facts["key"], facts["value"] = zip(*pairs, strict=True)
-    return facts

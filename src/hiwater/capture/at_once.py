@@ -71,7 +71,7 @@ class Machine:
     def allocated(self) -> Instant | None:
         """The highest sum of allocated bytes. Of sampled captures, whose figures are estimates, with two standard errors."""
         small = [tracks.of_short(one, one.peak_bytes) for one in self._short]
-        instant = _highest([*(track for _, track in self.allocated_tracks), *small])
+        instant = _highest([track for _, track in self.allocated_tracks], small)
         if instant is None:
             return None
         variance = sum(capture.peak_error_bytes**2 for capture, _ in self.allocated_tracks)
@@ -80,21 +80,31 @@ class Machine:
         return replace(instant, error_bytes=instant.error_bytes + chance, at_most_bytes=at_most)
 
     @cached_property
-    def resident(self) -> Instant | None:
-        """The highest sum of resident memory, without hiwater's overhead."""
+    def resident_tracks(self) -> list[tuple[Capture, Track]]:
+        """For each process that is known, its resident memory over time without hiwater's overhead; pages that processes share count once where it is
+        known how many these are."""
         spans: dict[int, list[tuple[Capture, int, int]]] = {}
         for capture in self._processes:
             spans.setdefault(capture.process.pid, []).append((capture, *tracks.span(capture)))
         seen = tracks.seen_from_outside(self._processes)
-        shared = tracks.shared(self._processes, families.parents(self._processes), seen)
-        # The least that anyone ever shared: libraries, which a process shares before it forks, too.
-        least = min((int(excess.bytes.min()) for excess in shared if len(excess.bytes)), default=0)
-        found = [tracks.of_short(one, one.resident_peak_bytes) for one in self._short]
+        shared = tracks.shared(self._processes, self._short, families.parents(self._processes), seen)
+        found = []
         for capture, outside, excess in zip(self._processes, seen, shared, strict=True):
             track = tracks.resident(capture, outside)
-            found += [] if track is None else [tracks.less_shared(track, excess, least)]
-            found += tracks.watched(capture, spans)
-        return _highest(found)
+            found += [] if track is None else [(capture, tracks.less_shared(track, excess))]
+            found += [(capture, track) for track in tracks.watched(capture, spans)]
+        return found
+
+    @cached_property
+    def resident(self) -> Instant | None:
+        """The highest sum of resident memory, without hiwater's overhead."""
+        small = [tracks.of_short(one, one.resident_peak_bytes) for one in self._short]
+        return _highest([track for _, track in self.resident_tracks], small)
+
+    @cached_property
+    def allocated_over_time(self) -> tuple[Ints, Ints]:
+        """Wall clock times, and what the processes had allocated from each on."""
+        return _sum_over_time([track.lasting().steps for _, track in self.allocated_tracks])
 
     @cached_property
     def _processes(self) -> list[Capture]:
@@ -122,22 +132,27 @@ def machines(captures: Iterable[Capture], short: Sequence[ShortProcess] = ()) ->
     return tuple(found)
 
 
-def _highest(found: Sequence[Track]) -> Instant | None:
-    """The instant at which the sum is highest; of those at which it is nearly so, the one of which most is known."""
-    found = [track.lasting() for track in found if len(track.at_ns)]
-    if not found:
+def _highest(found: Sequence[Track], small: Sequence[Track]) -> Instant | None:
+    """The instant at which the sum is highest; of those at which it is nearly so, the one of which most is known. Of the processes of `small` only
+    bounds are known."""
+    known = [track.lasting() for track in found or small if len(track.at_ns)]
+    if not known:
         return None
-    at, total = _sum_over_time([(track.at_ns, track.bytes, track.end_ns) for track in found])
+    at, total = _sum_over_time([track.steps for track in known])
     most = int(total.max())
     nearly = np.flatnonzero(total >= most - most // _NEARLY)
     nearly = nearly[np.argsort(-total[nearly], kind="stable")[:_MOST_CANDIDATES]]
-    candidates = [_instant(found, int(at[place]), int(total[place])) for place in nearly]
+    candidates = [_instant(known, int(at[place]), int(total[place])) for place in nearly]
     best = min(candidates, key=lambda one: one.error_bytes + most - one.bytes)
-    best = replace(best, error_bytes=best.error_bytes + most - best.bytes)
-    bounds = [(*track.bounds, track.end_ns) for track in found if track.bounds is not None]
-    if len(bounds) < len(found):
-        return best
-    return replace(best, at_most_bytes=max(int(_sum_over_time(bounds)[1].max()), most))
+    others = sum(int(one.at_ns[0]) <= best.at_unix_ns < one.end_ns for one in small) if found else 0
+    every = [*known, *small] if found else known
+    bounds = [(*track.bounds, track.end_ns) for track in every if track.bounds is not None]
+    at_most = max(int(_sum_over_time(bounds)[1].max()), most) if len(bounds) == len(every) else None
+    # Between two moments of a process it may have been what it was at either, while the others held most.
+    possible = int(_sum_over_time([track.highest_steps for track in known])[1].max())
+    possible = possible if at_most is None else min(possible, at_most)
+    error = max(best.error_bytes + most - best.bytes, possible - best.bytes)
+    return replace(best, error_bytes=error, at_most_bytes=at_most, processes=best.processes + others)
 
 
 def _instant(found: Sequence[Track], at_ns: int, total: int) -> Instant:

@@ -6,6 +6,7 @@ Nothing is written and nothing is locked, so any number of readers may follow on
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from hiwater.capture.references import Records
 from hiwater.capture.tables import Tables
 from hiwater.errors import CorruptCapture
 
+_OF_SUMS = frozenset({"facts", "strings", "string_bytes", "timeline", "slices", "pressure", "relatives"})
 _CHANGE_IN_PLACE = frozenset({"accounts", "account_peaks", "devices", "pressure", "scopes"})
 _TRIES = 5
 _FEWEST = 1024  # records that a table has room for at first
@@ -66,18 +68,23 @@ class Follower:
         """Read what has changed since the last call; all tables as they are now. Raises what `__init__` raises."""
         for _ in range(_TRIES - 1):
             with suppress(CorruptCapture):  # it changed while it was read
-                return self._read()
+                return self._read(self._tables)
             self.start_over()
-        return self._read()
+        return self._read(self._tables)
 
-    def _read(self) -> Tables:
+    def read_over_time(self) -> Tables:
+        """The same without stacks: what the process held over time."""
+        return self._read(_OF_SUMS)
+
+    def _read(self, names: Collection[str]) -> Tables:
+        """The tables with these names; others are empty."""
         header = self.read_header()
         if header["extents_used"] != self._extents_used:
             self._extents = reader.read_extents(self._descriptor, self._start, header)
             self._extents_used = header["extents_used"]
         tables = {}
         for name, growing in self._tables.items():
-            count = header["table_count"][growing.table.number]
+            count = header["table_count"][growing.table.number] if name in names else 0
             if name in _CHANGE_IN_PLACE:
                 growing.clear()
             if count > growing.count:
@@ -87,6 +94,9 @@ class Follower:
                     )
                 )
             tables[name] = growing.records(count)
+        if "slice_entries" not in names:
+            tables["slices"] = tables["slices"].copy()
+            tables["slices"]["first_entry"] = tables["slices"]["entry_count"] = 0
         return Tables(reader.checked(self.path, header, tables), is_alive=self.is_alive)
 
     def close(self) -> None:

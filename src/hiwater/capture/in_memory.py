@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
@@ -44,6 +44,8 @@ class LetGo:
         """`again` reads the tables once more, where `in_memory` has let them go."""
         self._tables: Tables | None = tables
         self._again, self._in_memory = again, in_memory
+        self.also_own: Sequence[str] = ()
+        """Installed packages whose code counts as the user's own, besides what the capture says."""
         self.path: Path = tables.path
         self.header: dict[str, Any] = tables.header
         """The numbers of the capture's header, by their names in `native/capture/format.h`."""
@@ -60,8 +62,15 @@ class LetGo:
         tables = self._tables = self._again()
         if tables.header != self.header:
             raise CorruptCapture(f"{str(self.path)!r} was replaced while it was being read", "read it again")
+        tables.also_own = self.also_own
         self._count()
         return tables
+
+    def count_as_own(self, packages: Sequence[str]) -> None:
+        """Count these packages as the user's own. Before anything is asked of the tables."""
+        self.also_own = packages
+        if self._tables is not None:
+            self._tables.also_own = packages
 
     def _count(self) -> None:
         if self._in_memory is not None and self._again is not None and self._tables is not None:

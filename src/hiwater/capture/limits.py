@@ -75,7 +75,8 @@ class SeenFromOutside:
 
 
 def read_relatives(tables: Tables) -> dict[int, SeenFromOutside]:
-    """By process number, the readings that this process took of all processes of its run, itself among them."""
+    """By process number, the readings that this process took of all processes of its run, itself among them. Those of process 0 have what all of them
+    copied since the last reading at most, of what they shared."""
     rows = tables.get("relatives")
     if rows is None:
         return {}

@@ -75,19 +75,22 @@ class Capture(LetGo):
         self.process = replace(self.process, duration_ns=max(lasted, self.process.duration_ns))
 
     def overhead_at(self, at_ns: Ints) -> Ints:
-        """What of resident memory was hiwater's at these times since the recording began. A forked child shares hiwater's code with its parent, whose it
-        counts as: such figures can be added up, as the parts of shared pages can."""
+        """What of resident memory was hiwater's at these times since the recording began; before, nothing. A child shares hiwater's code with its
+        parent, whose it counts as: all of it after a fork, that of files where it was started. Such figures can be added up, as the parts of shared
+        pages can."""
         timeline = self.timeline
         if not timeline.overhead_bytes.any():
             overhead = np.full(len(at_ns), self.resident.overhead_end_bytes, np.int64)
         else:
             overhead = timeline.overhead_bytes[np.maximum(0, np.searchsorted(timeline.at_ns, at_ns, side="right") - 1)]
-        is_shared = self.process.started_by == "fork"
-        return (
-            np.maximum(0, overhead - (whole_number(self.facts.get("hiwater_code_bytes", "")) or 0))
-            if is_shared
-            else overhead
-        )
+        shared = {"fork": "hiwater_code_bytes", "exec": "hiwater_code_file_bytes"}.get(self.process.started_by, "")
+        return np.where(at_ns < 0, 0, np.maximum(0, overhead - (whole_number(self.facts.get(shared, "")) or 0)))
+
+    @property
+    def own_code(self) -> str:
+        """What counts as the user's own code, in words; "" for a capture that does not say."""
+        words = self.facts.get("own_code", "")
+        return ", ".join([words, *(f"package {name} (--own)" for name in self.also_own)]) if words else ""
 
     # Snapshots
 

@@ -1,7 +1,8 @@
 """Whose code it is, from the name of its file: the rules, in one place.
 
 The engine applies them when it interns a code object (native/stacks/ownership.h) and writes the answer into the capture, so that all readers
-have the same. Captures that no engine wrote, such as histories of other libraries, get theirs here when they are read.
+have the same. Captures that no engine wrote, such as histories of other libraries, get theirs here when they are read; so do the packages that
+`hiwater report --own` adds.
 """
 
 from __future__ import annotations
@@ -46,6 +47,11 @@ def rules(
         ("memory:0x*", LIBRARY),  # Mako's, of a template without a file
         ("*", OWN),
     ]
+
+
+def additions(own: Iterable[str]) -> list[Rule]:
+    """The rules for installed packages that a reader counts as the user's, besides what the capture says."""
+    return [(pattern, OWN) for name in own for pattern in _patterns(name)]
 
 
 def _patterns(package: str) -> tuple[str, str]:

@@ -12,8 +12,8 @@ from hiwater.capture import run_files, run_index
 from hiwater.capture.at_once import Machine, machines
 from hiwater.capture.in_memory import TablesInMemory
 from hiwater.capture.model import Capture
-from hiwater.capture.process import is_being_written, is_waiting_child
-from hiwater.capture.run_index import ShortProcess, Unrecorded
+from hiwater.capture.process import QUIET_IN_CHILD_NS, is_being_written, is_waiting_child
+from hiwater.capture.run_index import Row, ShortProcess, Unrecorded
 
 
 @dataclass(frozen=True)
@@ -51,19 +51,40 @@ def read_run(*paths: str | os.PathLike[str]) -> Run:
     """All processes of the runs at `paths`. Raises what `hiwater.open()` raises."""
     in_memory = TablesInMemory()
     found = [run_files.read_files(path, in_memory) for path in paths]
-    captures = [one for files in found for one in files.captures]
-    rows = [row for files in found for row in files.rows]
-    deaths = run_index.deaths(captures, rows)
+    return of_captures(
+        [one for files in found for one in files.captures],
+        [row for files in found for row in files.rows],
+        [problem for files in found for problem in files.unreadable],
+    )
+
+
+def _missed(one: Capture, captures: Sequence[Capture], last_sign: int) -> list[int]:
+    """When others were read after its last sign of life, and it was not."""
+    pid, boot = one.process.pid, one.header["boot_id"]
+    found = []
+    for reader in captures:
+        own = reader.relatives.get(reader.process.pid)
+        if own is not None and reader.header["boot_id"] == boot:
+            seen = reader.relatives[pid].at_unix_ns[-1] if pid in reader.relatives else 0
+            found += own.at_unix_ns[own.at_unix_ns > max(last_sign, seen)].tolist()
+    return sorted(found)
+
+
+def of_captures(captures: Sequence[Capture], rows: Sequence[Row], unreadable: Sequence[str] = ()) -> Run:
+    """The run of these captures, with the rows of its index."""
+    deaths, now = run_index.deaths(captures, rows), time.time_ns()
     for place, one in enumerate(captures):
-        if is_waiting_child(one.header, one.facts.get("started_by", "")):  # its capture does not tell how long it lived
-            if place in deaths:
-                one.note_life(deaths[place][0])
-            elif is_being_written(one.header):
-                one.note_life(time.time_ns())
+        if place in deaths and not one.header["ended_ns"]:
+            waits = is_waiting_child(one.header, one.facts.get("started_by", ""))  # and gives no sign of life
+            last_sign = one.process.started_unix_ns + one.process.duration_ns
+            known = min([deaths[place][0], *_missed(one, captures, last_sign)[:1]])
+            one.note_life(known if waits else min(known, last_sign + QUIET_IN_CHILD_NS))
+        elif is_being_written(one.header) and not one.header.get("snapshot_ns"):
+            one.note_life(now)
     return Run(
         captures,
         run_index.short_processes(captures, rows),
         run_index.unrecorded(captures, rows),
         {captures[place].header["pid"]: signal for place, (_, signal) in deaths.items()},
-        [problem for files in found for problem in files.unreadable],
+        unreadable,
     )

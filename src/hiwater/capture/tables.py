@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -20,12 +21,13 @@ from hiwater.capture.references import Records
 class Strings:
     """The interned strings of a capture, as the recorder saw them. Bytes that are not UTF-8 come as U+FFFD."""
 
-    def __init__(self, contents: Contents) -> None:
+    def __init__(self, contents: Contents, added: Sequence[str] = ()) -> None:
+        """`added` are at hand, and not in the contents."""
         places = contents.tables["strings"]
         self._offset, self._length = places["offset"], places["length"]
         self._content = bytes(contents.tables["string_bytes"])
         self._shown: dict[int, str] = {}
-        self._added: list[str] = []
+        self._added = [*added]
         self._numbers_of_added: dict[str, int] = {}
         self.names: dict[str, str] = {}
         """What is shown in the place of a string: the names of a notebook's cells for their files."""
@@ -61,12 +63,24 @@ class Tables:
     """What the functions that interpret a capture read. `tables[name]` is a structured array of records, read-only; the names of tables
     and fields are those of `native/capture/format.h`. `is_alive` says that the process still writes the capture."""
 
-    def __init__(self, contents: Contents, *, is_alive: bool = False) -> None:
+    def __init__(
+        self,
+        contents: Contents,
+        *,
+        is_alive: bool = False,
+        strings: Sequence[str] = (),
+        facts: Iterable[tuple[str, str]] = (),
+    ) -> None:
+        """`strings` and `facts` are at hand, and not in the contents."""
         self.is_alive = is_alive
-        self._strings = Strings(contents)
-        texts = [
-            (self._strings[int(fact["key"])], self._strings[int(fact["value"])]) for fact in contents.tables["facts"]
-        ]
+        self.also_own: Sequence[str] = ()
+        """Installed packages whose code counts as the user's own, besides what the capture says. Set before anything is asked."""
+        self.untouched: dict[int, int] | None = None
+        """For each node, the bytes that were never touched, where large blocks do not tell it."""
+        self._strings = Strings(contents, strings)
+        recorded = contents.tables["facts"]
+        texts = [(self._strings[int(fact["key"])], self._strings[int(fact["value"])]) for fact in recorded]
+        texts += facts
         self.cells = cells.read(texts)
         """The cells of a notebook, by the file names of their code."""
         self._strings.names = {file: cell.name for file, cell in self.cells.items()}
@@ -102,10 +116,17 @@ class Tables:
     def code_owner(self) -> Ints:
         """For each code, whose it is: `ownership.OWN` and the like. The engine has written it; other captures have it by the names of files."""
         codes = self["codes"]
-        if "owner" in (codes.dtype.names or ()):
-            return codes["owner"].astype(np.int64)
+        if "owner" not in (codes.dtype.names or ()):
+            return self._owners_by(ownership.rules())
+        owners = codes["owner"].astype(np.int64)
+        if not self.also_own:
+            return owners
+        return np.where(self._owners_by(ownership.additions(self.also_own)) == ownership.OWN, ownership.OWN, owners)
+
+    def _owners_by(self, rules: Sequence[ownership.Rule]) -> Ints:
+        codes = self["codes"]
         files, number = numbered(self.string(file) for file in codes["file"].tolist())
-        owners = np.array(ownership.owners(files, ownership.rules()), np.int64)
+        owners = np.array(ownership.owners(files, rules), np.int64)
         return np.where(codes["kind"] == CODE_PYTHON, owners[number] if len(files) else 0, ownership.LIBRARY)
 
     @cached_property

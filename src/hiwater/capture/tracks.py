@@ -11,11 +11,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from hiwater.capture.limits import SeenFromOutside
 from hiwater.capture.model import Capture
 from hiwater.capture.paths import Ints
 from hiwater.capture.process import QUIET_IN_CHILD_NS
 from hiwater.capture.run_index import ShortProcess
 
+_FILLS_NS = 1_000_000_000  # in which a program touches what it has allocated
 _SPARSE = 1024  # a long recording keeps a reading in each 2,048th of its time: two of them are the next ones
 
 
@@ -32,6 +34,8 @@ class Track:
     """Where the highest moment of a slice stands at the time from which on it may have been: what the process held at least at this time."""
     unmeasured: Ints | None = None
     """Of `bytes`, what is inferred from allocations alone."""
+    most: Ints | None = None
+    """What the process may have held until the next time. None: as much as then."""
     shares: bool = False  # pages that it shares with others count in parts
 
     def at(self, times: Ints) -> Ints:
@@ -39,6 +43,17 @@ class Track:
         place = np.searchsorted(self.at_ns, times, side="right")
         is_running = (place > 0) & (times < self.end_ns)
         return np.where(is_running, self.bytes[np.maximum(0, place - 1)], 0)
+
+    @property
+    def steps(self) -> tuple[Ints, Ints, int]:
+        """As a step function: times, bytes from each on, and its end."""
+        return self.at_ns, self.bytes, self.end_ns
+
+    @property
+    def highest_steps(self) -> tuple[Ints, Ints, int]:
+        """The same with the highest that may have been until the next time."""
+        most = self.most if self.most is not None else np.maximum(self.bytes, np.append(self.bytes[1:], 0))
+        return self.at_ns, most, self.end_ns
 
     def lasting(self) -> Track:
         """The same, with an end behind its last moment."""
@@ -83,7 +98,7 @@ def allocated(capture: Capture) -> Track:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """Readings of a process from outside, in time since its recording began."""
+    """Readings of a process from outside, in time since its recording began: below zero before it could be recorded, and until it was gone."""
 
     at_ns: Ints
     resident_bytes: Ints
@@ -91,24 +106,40 @@ class Seen:
 
 
 def seen_from_outside(captures: Sequence[Capture]) -> list[Seen]:
-    """For each process, the readings of it that others took."""
+    """For each process, the readings of it that others took: of a program also those before its recording began, and of all those after its end. What
+    a process had before it executed another program, it has for a moment after the end of that recording, too."""
+    same, readers = dict[tuple[bytes, int], list[Capture]](), [one for one in captures if one.relatives]
+    for capture in captures:
+        same.setdefault((capture.header["boot_id"], capture.process.pid), []).append(capture)
     found = []
     for capture in captures:
-        start, end = span(capture)
-        pid, boot = capture.process.pid, capture.header["boot_id"]
-        parts = [
-            other.relatives[pid] for other in captures if pid in other.relatives and other.header["boot_id"] == boot
-        ]
-        columns = [
-            np.concatenate([np.zeros(0, np.int64), *column])
-            for column in zip(
-                *((one.at_unix_ns - start, one.resident_bytes, one.shared_excess_bytes) for one in parts), strict=True
-            )
-        ] or [np.zeros(0, np.int64)] * 3
-        order = np.argsort(columns[0], kind="stable")
-        order = order[(columns[0][order] > 0) & (columns[0][order] < end - start)]
-        found.append(Seen(*(column[order] for column in columns)))
+        (start, end), process, boot = span(capture), capture.process, capture.header["boot_id"]
+        others = same[boot, process.pid]
+        ended_before = max((span(one)[1] for one in others if span(one)[1] <= start), default=0)
+        following = min((one for one in others if span(one)[0] > start), key=span, default=None)
+        first = start if process.started_by == "fork" else ended_before
+        at, *held = _readings(readers, boot, process.pid)
+        is_its = (at > first) & ((at >= start) | (held[0] <= capture.resident.start_bytes))
+        if following is None and process.ended_by == "exec":  # by a program that is not recorded
+            is_its &= at < end
+        elif following is not None:
+            is_its &= (at < end) | ((at < span(following)[0]) & (held[0] > following.resident.start_bytes))
+        if (is_its & (at < start)).any():  # until a process executes a program it may have the memory of its parent
+            lent = set(_readings(readers, boot, process.parent_pid or 0)[1].tolist())
+            is_its &= (at >= start) | [count not in lent for count in held[0].tolist()]
+        found.append(Seen(at[is_its] - start, *(column[is_its] for column in held)))
     return found
+
+
+def _readings(readers: Sequence[Capture], boot: bytes, pid: int) -> list[Ints]:
+    """The readings of a process number: wall clock times, ascending, resident bytes and excess."""
+    parts = [one.relatives[pid] for one in readers if pid in one.relatives and one.header["boot_id"] == boot]
+    columns = [
+        np.concatenate([np.zeros(0, np.int64), *(getattr(part, name) for part in parts)])
+        for name in ("at_unix_ns", "resident_bytes", "shared_excess_bytes")
+    ]
+    order = np.argsort(columns[0], kind="stable")
+    return [column[order] for column in columns]
 
 
 def resident(capture: Capture, seen: Seen) -> Track | None:
@@ -121,9 +152,10 @@ def resident(capture: Capture, seen: Seen) -> Track | None:
         held = np.concatenate([held, seen.resident_bytes])[first]
         live = np.concatenate([live, allocated(capture).at(start + seen.at_ns)])[first]
     is_ended = bool(header["ended_ns"]) and not capture.is_timeline
-    if is_ended and (not len(at) or at[-1] < end - start):
-        at, held = np.append(at, end - start), np.append(held, figures.end_bytes)
-        live = np.append(live, max(0, int(header["live_bytes"])))
+    if is_ended and end - start not in at:
+        place = int(np.searchsorted(at, end - start))
+        at, held = np.insert(at, place, end - start), np.insert(held, place, figures.end_bytes)
+        live = np.insert(live, place, max(0, int(header["live_bytes"])))
     if not len(at):
         return None
     bound = figures.program_peak_bytes + figures.error_bytes if figures.exact else None
@@ -133,15 +165,22 @@ def resident(capture: Capture, seen: Seen) -> Track | None:
     begins = np.array([piece.start_ns for piece in slices], np.int64)
     bounds = np.array([max(0, piece.peak_bytes) for piece in slices], np.int64)
     if not is_ended:
-        # It may have been killed. What it had allocated at last counts as touched.
-        begins = np.append(begins, max(int(begins[-1]), int(at[-1]) + QUIET_IN_CHILD_NS))
-        bounds = np.append(bounds, max(0, int(header["live_bytes"])))
+        # It may have been killed. What it had allocated at last counts as touched, and so does what it had allocated shortly before the last reading.
+        since = int(np.searchsorted(at, at[-1] - _FILLS_NS))
+        untouched = max(0, int(live[-1] - live[since] - max(0, held[-1] - held[since])))
+        begins = np.append(begins, [int(at[-1]) + 1, max(int(begins[-1]), int(at[-1]) + QUIET_IN_CHILD_NS)])
+        bounds = np.append(bounds, np.array([live[-1], max(0, int(header["live_bytes"]))]) + untouched)
+        order = np.argsort(begins, kind="stable")
+        begins, bounds = begins[order], bounds[order]
     readings = Readings(at, held, live, is_complete=is_ended)
     at, held, before = _between(readings, begins, bounds, end - start)
-    unmeasured = np.where((at > readings.at_ns[-1]) & (not is_ended), np.abs(held - before), 0)
+    is_behind = (at > readings.at_ns[-1]) & (not is_ended)
+    unmeasured = np.where(is_behind, np.abs(held - before), 0)
+    rise = np.where(is_behind, 0, np.maximum(0, held - before))  # since the beginning of the slice
     held = np.maximum(0, held - capture.overhead_at(at))
-    most = None if bound is None else (np.array([start], np.int64), np.array([bound + int(unmeasured.max())], np.int64))
-    return Track(start + at, held, end, most, unmeasured=unmeasured)
+    begin = start + min(0, int(at[0]))
+    most = None if bound is None else (np.array([begin], np.int64), np.array([bound + int(unmeasured.max())], np.int64))
+    return Track(start + at, held, end, most, held - rise, unmeasured)
 
 
 def of_samples(at: Ints, held: Ints, within: tuple[int, int], bound: int | None) -> Track:
@@ -179,7 +218,8 @@ def _between(readings: Readings, begins: Ints, bounds: Ints, end_ns: int) -> tup
     is_behind = (last == len(at) - 1) & (not readings.is_complete)
     found = np.where(is_behind, np.maximum(0, held[last] + moved), np.clip(held[last] + moved, lowest, highest))
     waits = is_quiet[last] & (times >= at[last] + QUIET_IN_CHILD_NS)
-    return times, np.where(waits, held[following], found), np.where(has_changed & ~waits, held[last], found)
+    found = np.where(waits, held[following], found)
+    return times, found, np.where(has_changed & ~waits, held[last], found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,46 +231,72 @@ class Excess:
     doubt_bytes: Ints
 
 
-def shared(processes: Sequence[Capture], parents: Sequence[int | None], seen: Sequence[Seen]) -> list[Excess]:
+def shared(
+    processes: Sequence[Capture], short: Sequence[ShortProcess], parents: Sequence[int | None], seen: Sequence[Seen]
+) -> list[Excess]:
     """For each process, its excess over time.
 
-    A fork, and the end of a process, change what is shared at once, in all that share it. A forked process that was never read shares what its
-    parent shares, and no more than it had at first.
+    A fork, and the end of a process, change what is shared at once, in all that share it. A forked process shares at first what its parent shares
+    then, and no more than it had; one that was never read shares later, too, what its parent does.
     """
     spans = [span(capture) for capture in processes]
-    forks = [
+    forks = [one.started_unix_ns for one in short if one.started_by == "fork"]
+    forks += [
         start for capture, (start, _) in zip(processes, spans, strict=True) if capture.process.started_by == "fork"
     ]
-    changes = np.array(sorted([*forks, *(end + 1 for _, end in spans)]), np.int64)
-    found = []
+    ends = [one.started_unix_ns + one.duration_ns for one in short]
+    ends += [max([end, *start + one.at_ns[-1:]]) for (start, end), one in zip(spans, seen, strict=True)]
+    changes = np.array(sorted([*forks, *(end + 1 for end in ends)]), np.int64)
+    readings = []
     for capture, (start, _), outside in zip(processes, spans, seen, strict=True):
         own_at, own_excess = capture.shared_excess
-        if capture.process.pid in capture.relatives and len(
-            outside.at_ns
-        ):  # its later ones are among these, with their exact times
-            is_before = own_at < outside.at_ns[0]
-            own_at, own_excess = own_at[is_before], own_excess[is_before]
+        if capture.relatives and len(outside.at_ns):  # most of its later ones are among these, with their exact times
+            following = np.searchsorted(outside.at_ns, own_at)
+            is_new = np.append(outside.excess_bytes, -1)[following] != own_excess
+            own_at, own_excess = own_at[is_new], own_excess[is_new]
         at, first = np.unique(np.concatenate([outside.at_ns, own_at]), return_index=True)
-        found.append(_from_changes(start + at, np.concatenate([outside.excess_bytes, own_excess])[first], changes))
+        readings.append((start + at, np.concatenate([outside.excess_bytes, own_excess])[first]))
+    # The least that a program ever shared: libraries, which it shares before it forks, too. A forked process may not have touched them.
+    settled = [
+        (
+            capture.process.started_by,
+            excess[at >= start + (QUIET_IN_CHILD_NS if capture.process.started_by == "fork" else 0)],
+        )
+        for capture, (start, _), (at, excess) in zip(processes, spans, readings, strict=True)
+    ]
+    least = min((int(excess.min()) for how, excess in settled if how != "fork" and len(excess)), default=0)
+    lowest = min((int(excess.min()) for _, excess in settled if len(excess)), default=0)
+    found: dict[int, Excess] = {}
     for number in sorted(range(len(processes)), key=spans.__getitem__):
-        parent = parents[number]
-        if processes[number].process.started_by == "fork" and parent is not None and not len(found[number].at_ns):
-            of_parent, most = found[parent], processes[number].resident.start_bytes
-            found[number] = replace(of_parent, bytes=np.minimum(of_parent.bytes, most))
-    return found
+        capture, start, parent = processes[number], spans[number][0], parents[number]
+        at, excess = readings[number]
+        of_parent = None if parent is None or capture.process.started_by != "fork" else found.get(parent)
+        if of_parent is not None and len(of_parent.at_ns):
+            shared_at_first = np.minimum(of_parent.bytes, capture.resident.start_bytes)
+            if not len(at):
+                found[number] = replace(of_parent, bytes=shared_at_first)
+                continue
+            place = int(np.searchsorted(of_parent.at_ns, start, side="right")) - 1
+            at, excess = np.insert(at, 0, start + 1), np.insert(excess, 0, shared_at_first[place])
+        found[number] = _less_copied(
+            _from_changes(at, excess, changes, (lowest, least)), capture.relatives.get(0), least
+        )
+    return [found[number] for number in range(len(processes))]
 
 
-def _from_changes(at: Ints, excess: Ints, changes: Ints) -> Excess:
+def _from_changes(at: Ints, excess: Ints, changes: Ints, alone: tuple[int, int]) -> Excess:
     """Readings, each from the last change before it on. Since the first change after the reading before that, it was as much as the larger one.
-    Between two readings without a change it is one of the two: one process or another wrote to what they share."""
+    Between two readings without a change it is one of the two: one process or another wrote to what they share. Before the first reading and its
+    changes it is between those of `alone`; since the first change behind the last one it is not less than that."""
     if not len(at):
         return Excess(at, excess, excess)
+    lowest, least = alone
     before = np.concatenate([[0], at[:-1]])
     first, last = np.searchsorted(changes, before), np.searchsorted(changes, at) - 1
     has_changed = first <= last
     first_at = np.where(has_changed, changes[np.minimum(first, len(changes) - 1)], at)
     last_at = np.where(has_changed, changes[np.maximum(last, 0)], at)
-    earlier = np.concatenate([[0], excess[:-1]])
+    earlier = np.concatenate([[least], excess[:-1]])
     difference = np.abs(excess - earlier)
     follows = np.concatenate([~has_changed[1:], [False]])
     doubts = np.where(follows, np.concatenate([difference[1:], [0]]), 0)
@@ -240,22 +306,45 @@ def _from_changes(at: Ints, excess: Ints, changes: Ints) -> Excess:
     values = np.stack([np.maximum(excess, earlier), excess, excess, excess], axis=1).ravel()
     nothing = np.zeros(len(at), np.int64)
     in_doubt = np.stack([np.where(has_changed, difference, 0), nothing, nothing, doubts], axis=1).ravel()
-    return Excess(times, values, in_doubt)
+    later = changes[np.searchsorted(changes, at[-1], side="right") :][:1]
+    ends = [np.full(len(later), value, np.int64) for value in (excess[-1], excess[-1] - least)]
+    return Excess(
+        np.concatenate([[0], times, later]),
+        np.concatenate([[least], values, ends[0]]),
+        np.concatenate([[least - lowest], in_doubt, ends[1]]),
+    )
 
 
-def less_shared(track: Track, excess: Excess, least: int) -> Track:
-    """The track without what other processes count of the pages that it shares with them: before the first reading of that, `least`."""
+def _less_copied(excess: Excess, copied: SeenFromOutside | None, least: int) -> Excess:
+    """Since the last reading so much was copied at most, and is not shared any more: half of it counts, and is in doubt."""
+    if copied is None or not len(excess.at_ns):
+        return excess
+    place = np.searchsorted(excess.at_ns, copied.at_unix_ns, side="right") - 1
+    half = copied.shared_excess_bytes // 2
+    times = np.concatenate([excess.at_ns, copied.at_unix_ns])
+    order = np.argsort(times, kind="stable")
+    values = np.maximum(least, excess.bytes[place] - half), excess.doubt_bytes[place] + half
+    columns = zip((excess.bytes, excess.doubt_bytes), values, strict=True)
+    return Excess(times[order], *(np.concatenate(pair)[order] for pair in columns))
+
+
+def less_shared(track: Track, excess: Excess) -> Track:
+    """The track without what other processes count of the pages that it shares with them."""
     if not len(excess.at_ns):
         return track
     inside = excess.at_ns[(excess.at_ns >= track.at_ns[0]) & (excess.at_ns < track.end_ns)]
     times = np.unique(np.concatenate([track.at_ns, inside]))
     last = np.searchsorted(track.at_ns, times, side="right") - 1
     place = np.searchsorted(excess.at_ns, times, side="right") - 1
-    less = np.where(place >= 0, excess.bytes[np.maximum(0, place)], least)
-    doubt = np.where(place >= 0, excess.doubt_bytes[np.maximum(0, place)], 0)
-    unmeasured = doubt if track.unmeasured is None else doubt + track.unmeasured[last]
+    doubt, less = excess.doubt_bytes[place], excess.bytes[place]
     return replace(
-        track, at_ns=times, bytes=np.maximum(0, track.bytes[last] - less), unmeasured=unmeasured, shares=True
+        track,
+        at_ns=times,
+        bytes=np.maximum(0, track.bytes[last] - less),
+        least=None if track.least is None else np.maximum(0, track.least[last] - less),
+        most=np.maximum(0, track.highest_steps[1][last] - less + doubt),
+        unmeasured=doubt if track.unmeasured is None else doubt + track.unmeasured[last],
+        shares=True,
     )
 
 

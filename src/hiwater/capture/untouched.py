@@ -46,6 +46,8 @@ def never_touched(tables: Tables) -> dict[int, int]:
     That must have been so in two snapshots that are SETTLED_NS apart, or in the last one: in another alone, the program may have been writing
     to them. The last one tells of the end in a recording that ended in an orderly way, which takes one then. In others, the process must have
     lived on for SETTLED_NS without more resident memory."""
+    if tables.untouched is not None:
+        return tables.untouched
     blocks = tables.get("large_blocks")
     if blocks is None or len(blocks) == 0:
         return {}

@@ -104,6 +104,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_common_arguments(parser)
     parser.add_argument("--pid", type=int, metavar="N", help="of several processes, only the one with this number")
+    parser.add_argument(
+        "--own", metavar="PACKAGE", action="append", default=[],
+        help="an installed package whose code counts as yours, besides what was decided when the program was recorded; may be repeated",
+    )  # fmt: skip
     parser.add_argument("--inverted", action="store_true", help="from what asked for memory to its callers")
     parser.add_argument(
         "--recursion", choices=("auto", "once", "whole"), default="auto",
@@ -293,6 +297,9 @@ def make_reports(paths: Sequence[str], arguments: argparse.Namespace) -> list[Re
     run, reports = open_run(paths, arguments.kind, arguments.pid), []
     if arguments.at == "oom" and len(run.captures) > 1:
         run = _of_refused(run)
+    own = getattr(arguments, "own", ())
+    for capture in run.captures if own else ():
+        capture.count_as_own(own)
     for capture in run.captures:
         with naming(str(capture.path)):
             report = Report(

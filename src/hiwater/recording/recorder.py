@@ -245,7 +245,7 @@ class Recorder:
             known |= facts.group_facts(group)
         code_bytes = code_overhead.loaded_bytes() if self._begins_process else (0, 0)
         if any(code_bytes):
-            known["hiwater_code_bytes"] = str(sum(code_bytes))
+            known |= {"hiwater_code_bytes": str(sum(code_bytes)), "hiwater_code_file_bytes": str(code_bytes[0])}
         prefix = facts.internal_prefix()
         self._accelerators = Accelerators(core, histories=self._wants_histories)
         self._accelerators.prepare()

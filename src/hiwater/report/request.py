@@ -212,7 +212,7 @@ class Report:
     @property
     def own_code_words(self) -> str:
         """What counts as the user's own code; "" for a capture that does not say."""
-        words = self.capture.facts.get("own_code", "")
+        words = self.capture.own_code
         return f"own code: {printable(words, 400)}" if words else ""
 
     @property

@@ -218,7 +218,7 @@ def _process(report: Report) -> dict[str, Any]:
         "host": report.capture.facts.get("host", ""),
         "rank": report.capture.facts.get("rank"),
         "allocator": report.capture.facts.get("allocator"),
-        "own_code": report.capture.facts.get("own_code"),
+        "own_code": report.capture.own_code or None,
         "started_at": _date(process.started_unix_ns),
         "duration_ns": process.duration_ns,
         "parent_pid": process.parent_pid,

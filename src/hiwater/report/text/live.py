@@ -46,13 +46,12 @@ def figures(run: LiveRun, shown: Shown) -> list[Text]:
     """What is known at a glance: five rows, one more for a run of several processes, and one if something cannot be read."""
     process = run.shown
     peak, peak_ns = process.peak
-    at = f"at {seconds(peak_ns)}" if isinstance(process, LiveProcess) else f"highest reading, at {seconds(peak_ns)}"
-    lines = [_title(run), _pair("allocated", process.allocated_bytes, peak, at)]
+    lines = [_title(run), _pair("allocated", process.allocated_bytes, peak, f"at {seconds(peak_ns)}")]
     lines.append(_pair("resident", process.resident_bytes, process.resident_peak_bytes, "without hiwater's tables"))
     curve = process.curve
     bars = timeline.bars(curve.at_ns, curve.bytes, max(20, shown.width - _CURVE_AT - 1)) if len(curve.at_ns) else ""
     lines.append(Text.assemble(f"{'over time':<{_CURVE_AT}}", (bars, "yellow")))
-    if len(run.processes) > 1 or run.short or run.unrecorded:
+    if len(run.processes) > 1 or run.all.run.is_of_several:
         lines.append(Text(_all_processes(run), "cyan"))
     if problems := run.problems:
         others = f" (and {len(problems) - 1:,} more)" if len(problems) > 1 else ""
@@ -79,22 +78,24 @@ def _pair(name: str, now: int, peak: int, remark: str) -> Text:
 
 
 def _all_processes(run: LiveRun) -> str:
-    running = run.all.running
-    count = len(run.short)
+    together, running, count = run.all, len(run.all.running), len(run.all.run.short)
+    how = _how_counted(together.shared_once, running)
+    now = (
+        f": {size(together.allocated_bytes)} allocated · {size(together.resident_bytes)} resident ({how})"
+        if running
+        else ""
+    )
     others = f", {count:,} short {'child has' if count == 1 else 'children have'} ended" if count else ""
     others += f", {len(run.unrecorded):,} not recorded" if run.unrecorded else ""
-    return (
-        f"{len(running):,} of {len(run.processes):,} processes run: {size(run.all.allocated_bytes)} allocated · "
-        f"{size(run.all.resident_bytes)} resident ({_how_counted(running)}){others}"
-    )
+    highest = f"{size(together.peak[0])} allocated, {size(together.resident_peak_bytes)} resident"
+    return f"{running:,} of {len(run.processes):,} processes run{now}{others}; at most {highest} at once"
 
 
-def _how_counted(processes: list[LiveProcess]) -> str:
+def _how_counted(shared: int, running: int) -> str:
     """How the pages that processes share count in a sum of their resident memory: once (PSS) or for each (RSS)."""
-    shared = sum(process.shared_excess_bytes is not None for process in processes)
-    if shared == len(processes):
+    if shared == running:
         return "PSS"
-    return f"PSS of {shared:,}, RSS of {len(processes) - shared:,}" if shared else "RSS"
+    return f"PSS of {shared:,}, RSS of {running - shared:,}" if shared else "RSS"
 
 
 def _view_line(process: LiveProcess | AllProcesses, shown: Shown) -> Text:
@@ -189,7 +190,7 @@ def _processes(run: LiveRun, shown: Shown) -> Iterator[Text]:
         words = " ".join(filter(None, (process.ended, printable(process.command, 200))))
         line = f"{is_shown}{process.pid:>8} {' '.join(f'{size(count):>11}' for count in sizes)}  {words}"
         yield _fitted(Text(line, "dim" if process.ended else ""), shown.width)
-    for note in processes.notes(run.short, run.unrecorded):
+    for note in processes.notes(run.all.run.short, run.unrecorded):
         yield _fitted(Text(f"  {note}", "dim"), shown.width)
 
 

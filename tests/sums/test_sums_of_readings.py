@@ -1,0 +1,86 @@
+"""What the readings that a run's first process takes of the others tell of times at which these had no recorder, or none any more."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from capture_builder import Recording
+from example_captures import in_memory
+from hiwater.capture import Capture
+from hiwater.capture.at_once import Machine
+from hiwater.capture.limits import SeenFromOutside
+
+MILLISECOND, MIB = 1_000_000, 1 << 20
+BEGAN = 10**18
+
+
+def recorded(pid: int, start_ms: int, length_ms: int, resident: int, started_by: str = "") -> Recording:
+    one = Recording()
+    one.header.update(pid=pid, process_start_ticks=pid, started_unix_ns=BEGAN + start_ms * MILLISECOND)
+    one.header.update(resident_last_bytes=resident)
+    if started_by:
+        one.fact("started_by", started_by)
+        one.fact("ppid", "1")
+    for at_ms in range(0, length_ms, 10):
+        one.now_ns = at_ms * MILLISECOND
+        one.sample(resident)
+    one.now_ns = length_ms * MILLISECOND
+    return one
+
+
+def machine(*recordings: Recording, read: dict[int, list[tuple[int, int, int]]]) -> Machine:
+    """The first process read the others: by process number, times in milliseconds since it began, resident bytes and excess."""
+    captures: list[Capture] = [in_memory(one) for one in recordings]
+    captures[0].relatives = {pid: SeenFromOutside(*_columns(readings)) for pid, readings in read.items()}
+    return Machine(captures)
+
+
+def _columns(readings: list[tuple[int, int, int]]) -> list[np.ndarray[tuple[int], np.dtype[np.int64]]]:
+    at_ms, resident, excess = np.array(readings, np.int64).T
+    return [BEGAN + at_ms * MILLISECOND, resident, excess]
+
+
+def resident_at(found: Machine, at_ms: int) -> int:
+    return sum(
+        int(track.lasting().at(np.array([BEGAN + at_ms * MILLISECOND]))[0]) for _, track in found.resident_tracks
+    )
+
+
+def ended(recording: Recording) -> Recording:
+    recording.end()
+    return recording
+
+
+def test_a_program_counts_from_its_start_on_and_not_before_it_executes() -> None:
+    """Until then it has the memory of its parent, which posix_spawn() lends it."""
+    first, second = ended(recorded(1, 0, 300, 50 * MIB)), ended(recorded(2, 200, 90, 10 * MIB, "exec"))
+    own = (100, 50 * MIB, 4 * MIB)
+    found = machine(first, second, read={1: [own], 2: [own, (150, 7 * MIB, 4 * MIB)]})
+    assert resident_at(found, 120) == 46 * MIB
+    assert resident_at(found, 160) == (46 + 3) * MIB
+
+
+def test_a_process_counts_until_it_was_last_seen() -> None:
+    """It was killed, and had no time to write down what it held at last."""
+    first, second = ended(recorded(1, 0, 300, 50 * MIB)), recorded(2, 20, 40, 10 * MIB, "fork")
+    found = machine(first, second, read={2: [(90, 30 * MIB, 0), (120, 30 * MIB, 0)]})
+    assert resident_at(found, 100) == (50 + 30) * MIB
+    assert resident_at(found, 200) == 50 * MIB
+
+
+@pytest.mark.parametrize("copied", [0, 20 * MIB])
+def test_what_was_copied_since_the_last_reading_is_in_the_error(copied: int) -> None:
+    first, second = ended(recorded(1, 0, 300, 50 * MIB)), ended(recorded(2, 20, 280, 50 * MIB, "fork"))
+    alone, shared, since = (10, 50 * MIB, 0), (30, 50 * MIB, 25 * MIB), [(100, 0, copied)]
+    found = machine(first, second, read={1: [alone, shared], 2: [shared], **({0: since} if copied else {})})
+    assert resident_at(found, 200) == 50 * MIB + copied // 2
+    assert found.resident is not None and found.resident.error_bytes >= copied // 2
+
+
+def test_memory_that_processes_have_shared_since_a_fork_counts_once_before_the_child_is_read() -> None:
+    """The parent frees it before: then the child has it alone."""
+    first, second = ended(recorded(1, 0, 300, 50 * MIB)), ended(recorded(2, 20, 280, 50 * MIB, "fork"))
+    second.header.update(resident_start_bytes=50 * MIB)
+    found = machine(first, second, read={1: [(21, 50 * MIB, 25 * MIB), (100, 20 * MIB, 0)], 2: [(100, 50 * MIB, 0)]})
+    assert resident_at(found, 60) == 50 * MIB
