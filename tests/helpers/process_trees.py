@@ -107,8 +107,9 @@ def _held(lines: Iterable[Line]) -> tuple[int, int]:
 
 
 def _pss(lines: Sequence[Line]) -> tuple[int, int]:
-    """At least the highest that was measured while no process was leaving: its recording has ended then; and while none lent its memory: it would count
-    twice. From one measurement to the next it was at most the first and what grew since; and once nothing falls any more, at most the second."""
+    """At least the highest that was measured before the first process ended, which reads the others; while none was leaving: its recording has ended
+    then; and while none lent its memory: it would count twice. From one measurement to the next it was at most the first and what grew since; and
+    once nothing falls any more, at most the second."""
     rises, falling, unclear, total = dict[int, int](), set[int](), set[int](), 0
     last_unclear = -1
     grown, rising, is_falling = list[int](), list[int](), list[bool]()  # up to each line, at it, and at it
@@ -132,7 +133,7 @@ def _pss(lines: Sequence[Line]) -> tuple[int, int]:
             unclear.add(pid)
         if unclear:
             last_unclear = number
-        if what in ("begin", "end", "lent"):
+        if what in ("begin", "end", "lent") and (pid != lines[0][0] or what != "end"):
             unclear.discard(pid)
         elif what == "read":
             begun[pid] = number
@@ -147,16 +148,12 @@ def _pss(lines: Sequence[Line]) -> tuple[int, int]:
 
 
 def check_resident(run: Run, truth: Truth) -> None:
-    """Measured from outside, hiwater's tables are in it, and processes whose recording did not begin, or not yet: the run says how many ended before,
-    and the first process reads those that start, until it ends."""
+    """Measured from outside, hiwater's tables are in it, and processes that ended before their recording could begin: the run says how many."""
     (machine,) = run.machines
     assert machine.resident is not None
     found = with_overhead(machine)
     allowed = 2 * MIB + found // 50 + machine.resident.error_bytes
-    first = run.captures[0].process
-    late = [one for one in run.captures if one.process.started_unix_ns > first.started_unix_ns + first.duration_ns]
-    unread = len(run.unrecorded) + sum(one.process.started_by == "exec" for one in late)
-    least, most = truth.pss_least_bytes - INTERPRETER * unread, truth.pss_most_bytes
+    least, most = truth.pss_least_bytes - INTERPRETER * len(run.unrecorded), truth.pss_most_bytes
     assert least - allowed <= found <= most + allowed
 
 
