@@ -17,6 +17,7 @@ from children import run_hiwater
 from hiwater.analysis.holders import find_holders
 from hiwater.capture import opening
 from hiwater.capture.holders import read_searches
+from hiwater.capture.references import check_references
 from hiwater.capture.tables import Tables
 from hiwater.errors import CaptureError, HiwaterError
 from recording import needs_engine, rounds
@@ -150,9 +151,10 @@ def test_a_damaged_search_is_an_error_of_ours_or_is_shown(tables: Tables, data: 
     row = data.draw(st.integers(0, len(changed) - 1))
     largest = np.iinfo(changed.dtype[field]).max
     changed[field][row] = data.draw(st.sampled_from([0, 1, 2, 99, len(changed), largest, largest // 2]))
-    damaged = Tables(replace(tables.contents, tables={**tables.contents.tables, name: changed}))
+    damaged = replace(tables.contents, tables={**tables.contents.tables, name: changed})
     try:
-        find_holders(damaged, what=data.draw(st.sampled_from(["", "bytes", "program.py:1"])))
+        check_references(damaged.header, damaged.tables)
+        find_holders(Tables(damaged), what=data.draw(st.sampled_from(["", "bytes", "program.py:1"])))
     except HiwaterError as error:
         assert isinstance(error, CaptureError) or error.exit_code == 2
 

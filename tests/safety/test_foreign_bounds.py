@@ -127,6 +127,12 @@ def test_a_figure_of_the_header_beyond_any_is_damage(path: Path) -> None:
     refused(path, "'epoch0_slice_start_ns' is beyond any figure")
 
 
+def test_searches_for_holders_without_their_paths_are_damage(path: Path) -> None:
+    place = WHOLE.index(b'"holder_paths"')
+    path.write_bytes(WHOLE[:place] + b'"holder_pathz"' + WHOLE[place + 14 :])
+    refused(path, "a search for holders has more rows than there are")
+
+
 # Archives
 
 

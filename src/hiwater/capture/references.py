@@ -75,7 +75,7 @@ def _check_searches(tables: dict[str, Records]) -> None:
         parts = []
         for name, first, count in bounds.PARTS_OF_SEARCHES:
             begin, length = int(search[first]), int(search[count])
-            if begin + length > len(tables[name]):
+            if name not in tables or begin + length > len(tables[name]):
                 raise corrupt("a search for holders has more rows than there are")
             parts.append(tables[name][begin : begin + length])
         _check_search(search, *parts)
