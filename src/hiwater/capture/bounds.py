@@ -36,8 +36,8 @@ MOST_ATTACHED_OBJECTS = 4_000_000  # dicts and lists of a pickle: a recording at
 
 MOST_RECORDS = {
     "string_bytes": 1 << 30, "strings": 1 << 24, "codes": 1 << 24, "nodes": 1 << 26, "accounts": 1 << 26, "account_peaks": 1 << 26,
-    "slices": 100_000, "slice_entries": 1 << 27, "timeline": 1_000_000, "facts": 100_000, "markers": 500_000, "residency": 500_000,
-    "large_blocks": 500_000, "pressure": 200_000, "devices": 256, "device_samples": 4_000_000, "device_terms": 500_000, "scopes": 100_000,
+    "slices": 100_000, "slice_entries": 1 << 27, "timeline": 1_000_000, "facts": 100_000, "markers": 500_000, "residency": 200_000,
+    "large_blocks": 200_000, "pressure": 200_000, "devices": 256, "device_samples": 4_000_000, "device_terms": 500_000, "scopes": 100_000,
     "live_snapshots": 10_000, "holder_searches": 1_000, "holder_paths": 2_000_000, "holder_blocks": 8_000_000,
     "holder_references": 8_000_000, "relatives": 4_000_000, "processes": 100_000, "process_samples": 50_000_000, "attached": 1 << 30,
 }  # fmt: skip
