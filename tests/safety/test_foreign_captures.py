@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -155,6 +156,17 @@ def test_every_output_quotes_the_readers_own_python_by_the_same_rule(
     }.items():  # fmt: skip
         capture.write_bytes(naming(file, folder=tmp_path / "recorded").to_bytes())
         assert text in shown(capture, *words), file
+
+
+def test_a_folder_with_a_long_name_takes_no_time(tmp_path: Path, here: Path) -> None:
+    capture = tmp_path / "run.hiw"
+    capture.write_bytes(
+        naming("a.py", folder="/a" * 500_000, cgroup_events="/a" * 500_000 + "/memory.events").to_bytes()
+    )
+    begun = time.process_time()
+    shown(capture, "report", "--format=lines")
+    assert not cgroup_files.is_events_file("/a" * 500_000 + "/memory.events")
+    assert time.process_time() - begun < 3
 
 
 def test_source_of_installed_packages_is_quoted(tmp_path: Path, here: Path) -> None:

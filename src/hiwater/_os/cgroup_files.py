@@ -8,6 +8,7 @@ import hiwater
 
 _NO_LIMIT_FROM = 1 << 60  # v1 writes "no limit" as the largest multiple of a page
 _PART_BYTES = 1 << 16
+_LONGEST_PATH = 4096  # as for the kernel
 
 
 _NAMES = {
@@ -83,8 +84,9 @@ def _mounts(pid: int | str = "self", proc: str = "/proc") -> list[list[str]]:
 
 def is_events_file(path: str) -> bool:
     """Return whether this is a cgroup's file with events: the path may come from a capture that was made elsewhere, and name any file."""
-    is_named = os.path.basename(path) in [names[2] for names in _NAMES.values()] and os.path.realpath(path) == path
-    return is_named and any(path.startswith(mount[4].rstrip("/") + "/") for mount in _mounts())
+    if len(path) > _LONGEST_PATH or os.path.basename(path) not in [names[2] for names in _NAMES.values()]:
+        return False
+    return os.path.realpath(path) == path and any(path.startswith(mount[4].rstrip("/") + "/") for mount in _mounts())
 
 
 def _within(version: int, mount_point: str, mount_root: str, path: str) -> MemoryCgroup | None:
