@@ -1,8 +1,10 @@
-"""How far sampled figures are off: every stack that holds 2 % of the peak, and the whole, over many draws, against a recording of all.
+"""How far sampled figures are off: every stack that holds 2 % of the peak, and the whole, over many draws, against a
+recording of all.
 
     python benchmarks/accuracy.py [--seeds N] [--sample SIZE] [program …]
 
-Prints a table; exits 1 when less than 99 % of the stacks are within three standard errors, or a whole is off by more than 2 %.
+Prints a table; exits 1 when less than 99 % of the stacks are within three standard errors, or a whole is off by more
+than 2 %.
 """
 
 import argparse

@@ -3,8 +3,8 @@
     python benchmarks/cells.py            the table
     python benchmarks/cells.py --check    exit code 1 when a cell costs 5 ms more with the logger on
 
-A real kernel runs each cell often, with the logger on and off in turns. Figures are CPU time of all its threads, from the kernel's own
-nanoseconds: others use the machine, too.
+A real kernel runs each cell often, with the logger on and off in turns. Figures are CPU time of all its threads, from
+the kernel's own nanoseconds: others use the machine, too.
 """
 
 import argparse

@@ -4,9 +4,10 @@
     python benchmarks/children.py --check                 exit code 1 if a limit is exceeded
     python benchmarks/children.py --count 10000 forked    `make bench-children`
 
-A forked child holds 100 small blocks for 5 ms. An executed one is an interpreter that does nothing. Each figure is the processor time of parent and
-child, user and system, in the cheapest batch of ten: on a busy machine the others take more. "without" is `hiwater run --no-children`, so the
-difference is what recording the children adds. The disk's figure counts the blocks of all files of the run's folder.
+A forked child holds 100 small blocks for 5 ms. An executed one is an interpreter that does nothing. Each figure is the
+processor time of parent and child, user and system, in the cheapest batch of ten: on a busy machine the others take
+more. "without" is `hiwater run --no-children`, so the difference is what recording the children adds. The disk's figure
+counts the blocks of all files of the run's folder.
 """
 
 import argparse

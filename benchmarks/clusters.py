@@ -3,9 +3,9 @@
     python benchmarks/clusters.py [--workers N …] [--stacks N]
 
 Prints, for each number of workers, the bytes of a capture, the bytes on the wire, processor seconds (a busy machine
-changes them little) and peak resident memory of one process
-that receives all captures as compressed pieces and merges them; then the same of the reports in text and as a page, the page's size, and the
-seconds until Chromium shows it (of wall-clock time; "nan" without node and Chromium: `make web/node_modules`).
+changes them little) and peak resident memory of one process that receives all captures as compressed pieces and merges
+them; then the same of the reports in text and as a page, the page's size, and the seconds until Chromium shows it (of
+wall-clock time; "nan" without node and Chromium: `make web/node_modules`).
 """
 
 from __future__ import annotations

@@ -2,9 +2,11 @@
 
     python benchmarks/dask_cost.py [--rounds N]
 
-Prints the processor milliseconds that a worker needs to begin its recording, hiwater's imports included. Then the same tasks without and with recording (sampled,
-256 KiB), in turns, on a cluster of two processes: the workers' processor seconds and those of the clock, and the median of the rounds' ratios. Each round begins with other
-small objects in the workers: where the last arena of pymalloc ends decides whether each task maps it anew, which costs up to a fifth, recorded or not.
+Prints the processor milliseconds that a worker needs to begin its recording, hiwater's imports included. Then the same
+tasks without and with recording (sampled, 256 KiB), in turns, on a cluster of two processes: the workers' processor
+seconds and those of the clock, and the median of the rounds' ratios. Each round begins with other small objects in the
+workers: where the last arena of pymalloc ends decides whether each task maps it anew, which costs up to a fifth,
+recorded or not.
 """
 
 from __future__ import annotations

@@ -2,8 +2,9 @@
 
     python benchmarks/estimate.py [--gpu] [model …]
 
-Prints a table. Without `--gpu` the estimate is for the CPU and the truth is torch's profiler: every request and release of its allocator. With it, the
-estimate is for the card of this machine and the truth is `torch.cuda.max_memory_allocated()` and `max_memory_reserved()`.
+Prints a table. Without `--gpu` the estimate is for the CPU and the truth is torch's profiler: every request and release
+of its allocator. With it, the estimate is for the card of this machine and the truth is
+`torch.cuda.max_memory_allocated()` and `max_memory_reserved()`.
 """
 
 import argparse

@@ -1,7 +1,8 @@
-"""What a search for holders costs: `python benchmarks/holders.py [OBJECTS]` (default: 10,000,000), in a program under `hiwater run`.
+"""What a search for holders costs: `python benchmarks/holders.py [OBJECTS]` (default: 10,000,000), in a program under
+`hiwater run`.
 
-Prints the seconds of each search, how long the program stood still, and the private memory of the copy that is searched. A copy shares its memory with
-the program until one of them writes to it, so this program only waits.
+Prints the seconds of each search, how long the program stood still, and the private memory of the copy that is
+searched. A copy shares its memory with the program until one of them writes to it, so this program only waits.
 """
 
 from __future__ import annotations

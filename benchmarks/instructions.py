@@ -3,8 +3,8 @@
     python benchmarks/instructions.py [--events object malloc] [--count 50000] [--json FILE]
 
 Each loop runs with COUNT and with 3 COUNT events, plain and recorded; the differences are free of start-up, and the
-difference of the two differences is what recording adds to one event. The engine's own instructions are counted apart: what malloc does
-depends on where its blocks lie, which no two programs have in common.
+difference of the two differences is what recording adds to one event. The engine's own instructions are counted apart:
+what malloc does depends on where its blocks lie, which no two programs have in common.
 """
 
 import argparse

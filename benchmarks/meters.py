@@ -3,7 +3,8 @@
     python benchmarks/meters.py            the tables
     python benchmarks/meters.py --check    exit code 1 when a budget is exceeded: 5 us a hot reading, 30 us a scope
 
-Each figure is the best of many short repeats, since others use the machine too: what the work costs, not what waiting does.
+Each figure is the best of many short repeats, since others use the machine too: what the work costs, not what waiting
+does.
 """
 
 import argparse

@@ -2,8 +2,8 @@
 
     python benchmarks/overhead.py [--rounds 5] [--modes exact sampled] [program …]
 
-The programs, pairs and medians are those of `run.py`. Nothing else should be running: a bound is a promise about the program,
-not about a busy machine.
+The programs, pairs and medians are those of `run.py`. Nothing else should be running: a bound is a promise about the
+program, not about a busy machine.
 """
 
 import argparse

@@ -2,8 +2,9 @@
 
     python benchmarks/page.py [--stacks N …] [--program benchmarks/programs/pandas_etl.py]
 
-Needs node and Chromium for the browser's part (`cd web && npm ci`); says so and goes on where they are missing. The captures are
-those of `reading.py`: trees of calls, 19 frames deep on average. Seconds and peak memory are of one fresh `hiwater report` process.
+Needs node and Chromium for the browser's part (`cd web && npm ci`); says so and goes on where they are missing. The
+captures are those of `reading.py`: trees of calls, 19 frames deep on average. Seconds and peak memory are of one fresh
+`hiwater report` process.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ MEASURE = ROOT / "web" / "browser" / "measure.mjs"
 
 
 def in_browser(page: Path, *words: str) -> dict[str, float] | None:
-    """Milliseconds until the page is shown, and for the slowest of some zooms and searches; with the word "shown", the first alone. None where no browser
-    is."""
+    """Milliseconds until the page is shown, and for the slowest of some zooms and searches; with the word "shown",
+    the first alone. None where no browser is."""
     if shutil.which("node") is None or not (ROOT / "web" / "node_modules").is_dir():
         return None
     done = subprocess.run(["node", str(MEASURE), str(page), *words], capture_output=True, text=True, check=False)

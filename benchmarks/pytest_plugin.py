@@ -2,8 +2,9 @@
 
     python benchmarks/pytest_plugin.py FOLDER_WITH_TESTS... [--rounds 5]
 
-Runs each suite without the plugin, with it (nothing is marked), with a limit for every test, and with --hiwater, in turn. It prints the ratios of
-CPU time (user and system) and of wall time to the run without, each the median of the rounds, and fails if an outcome of a test differs.
+Runs each suite without the plugin, with it (nothing is marked), with a limit for every test, and with --hiwater, in
+turn. It prints the ratios of CPU time (user and system) and of wall time to the run without, each the median of the
+rounds, and fails if an outcome of a test differs.
 """
 
 import argparse

@@ -2,13 +2,14 @@
 
     python benchmarks/ray_workers.py [--pairs N] [--starts N] [--sample SIZE]
 
-Tasks: two actors of one job, one in a recorded worker process and one whose worker is not recorded, do the same tasks in turns, 20 at a time. Printed are the medians
-over all pairs of actors of the ratio of the times, of the clock as the job's driver sees it and of the workers' processors. The actors of each pair hold other small
-objects than those of the next: where the last arena of pymalloc ends decides whether each task maps it anew, which costs up to a fifth, recorded or not. The ratio
-"of the least" compares the fastest pair of each kind, which do not map it.
+Tasks: two actors of one job, one in a recorded worker process and one whose worker is not recorded, do the same tasks
+in turns, 20 at a time. Printed are the medians over all pairs of actors of the ratio of the times, of the clock as the
+job's driver sees it and of the workers' processors. The actors of each pair hold other small objects than those of the
+next: where the last arena of pymalloc ends decides whether each task maps it anew, which costs up to a fifth, recorded
+or not. The ratio "of the least" compares the fastest pair of each kind, which do not map it.
 
-Starts: the milliseconds from the request for an actor in a new worker process to its first answer, and the processor time until then, of jobs in turns, with and
-without recording.
+Starts: the milliseconds from the request for an actor in a new worker process to its first answer, and the processor
+time until then, of jobs in turns, with and without recording.
 """
 
 from __future__ import annotations

@@ -3,8 +3,9 @@
     python benchmarks/reading.py [--stacks N] [--folder DIR]
 
 Prints wall seconds and peak resident memory of one fresh `hiwater report` process for each format (start of Python and
-reading of the file included), best of the runs: once into a file, where the disk has its share for a json of 1.5 GB, and once
-into /dev/null. The stacks form a tree of calls, 19 frames deep on average; this is the largest case, not a usual one.
+reading of the file included), best of the runs: once into a file, where the disk has its share for a json of 1.5 GB,
+and once into /dev/null. The stacks form a tree of calls, 19 frames deep on average; this is the largest case, not a
+usual one.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""Compares the resident peak of recorded programs with the kernel's of plain runs, and what recording adds with what is promised; exits with 1 where one is off.
+"""Compares the resident peak of recorded programs with the kernel's of plain runs, and what recording adds with what is
+promised; exits with 1 where one is off.
 
     python benchmarks/resident.py [program …]
 
-A program of which something is not installed is left out. The plain run says its kernel's peak (VmHWM) in its last exit callback: the interpreter's own end,
-which some libraries make expensive, is in no recording.
+A program of which something is not installed is left out. The plain run says its kernel's peak (VmHWM) in its last exit
+callback: the interpreter's own end, which some libraries make expensive, is in no recording.
 """
 
 import json

@@ -24,8 +24,8 @@ from tools import TOOLS, Tool, missing
 
 PROGRAMS = Path(__file__).with_name("programs")
 MEASURE = Path(__file__).with_name("measure.py")
-# What overhead is quoted for. deep_stack, nothing but allocations under a deep stack, is the worst case and stands by itself;
-# the others are ours to look at sides that these leave out.
+# What overhead is quoted for. deep_stack, nothing but allocations under a deep stack, is the worst case and stands by
+# itself; the others are ours to look at sides that these leave out.
 STANDARD = (
     "list_objects", "calls", "numpy_small", "malloc_blocks", "pandas_etl", "json_roundtrip", "imports", "threads_native",
 )  # fmt: skip

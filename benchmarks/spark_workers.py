@@ -2,8 +2,9 @@
 
     python benchmarks/spark_workers.py [--forks N] [--rounds N]
 
-Needs pyspark, pandas, pyarrow and Java. Prints the milliseconds from the fork of a worker to the moment when it can begin, as wall and as CPU time, plain and recorded, and the seconds of the same job
-in two applications, plain and sampled, which take turns.
+Needs pyspark, pandas, pyarrow and Java. Prints the milliseconds from the fork of a worker to the moment when it can
+begin, as wall and as CPU time, plain and recorded, and the seconds of the same job in two applications, plain and
+sampled, which take turns.
 """
 
 from __future__ import annotations

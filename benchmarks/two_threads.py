@@ -1,8 +1,10 @@
-"""Two recorded threads that do nothing but allocate and free, without the GIL, against two recorded processes of one thread each.
+"""Two recorded threads that do nothing but allocate and free, without the GIL, against two recorded processes of one
+thread each.
 
     python benchmarks/two_threads.py [--rounds 7]
 
-One lock keeps the books of all threads; this is where it could be felt. Exits 1 where threads reach less than 0.8 of the processes' speed.
+One lock keeps the books of all threads; this is where it could be felt. Exits 1 where threads reach less than 0.8 of
+the processes' speed.
 """
 
 import argparse

@@ -1,7 +1,8 @@
 """A hundred readings of this process's memory by every common way, and why two of them differ.
 
-First, what each costs. Then a program that makes growing and shrinking arrays, and what `resource`, psutil and hiwater say of each: ru_maxrss
-is the most there ever was, so an array that is gone cannot lower it; hiwater's scope has a peak for each step.
+First, what each costs. Then a program that makes growing and shrinking arrays, and what `resource`, psutil and hiwater
+say of each: ru_maxrss is the most there ever was, so an array that is gone cannot lower it; hiwater's scope has a peak
+for each step.
 
     python examples/backends.py [plot.png]
 
@@ -81,7 +82,8 @@ def time_readings() -> dict[str, float]:
 
 
 def grow_and_shrink() -> list[tuple[float, float, float, float]]:
-    """Return (resource, psutil, hiwater's resident peak of the step, its heap peak above start) in MiB for each step."""
+    """Return (resource, psutil, hiwater's resident peak of the step, its heap peak above start) in MiB for each
+    step."""
     process = psutil.Process()
     rows = []
     for size in STEPS:

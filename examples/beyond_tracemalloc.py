@@ -1,8 +1,9 @@
-"""A list, a NumPy array and a torch tensor of the same hundred million numbers: why one tool says 763 MiB and another 1526.
+"""A list, a NumPy array and a torch tensor of the same hundred million numbers: why one tool says 763 MiB and another
+1526.
 
-The four cases are those of the article "Beyond tracemalloc". It found 1526 MB allocated but 763 MB resident for NumPy, took the
-difference for NumPy's overhead, and 1145 MB for torch, taken for mirroring. Both are arrays that can be named: each case prints what was
-allocated and what was resident side by side, and which arrays they are.
+The four cases are those of the article "Beyond tracemalloc". It found 1526 MB allocated but 763 MB resident for NumPy,
+took the difference for NumPy's overhead, and 1145 MB for torch, taken for mirroring. Both are arrays that can be named:
+each case prints what was allocated and what was resident side by side, and which arrays they are.
 
     python examples/beyond_tracemalloc.py [samples] [list|np|torch_cpu|torch_gpu ...]
 

@@ -1,10 +1,11 @@
 """An ETL with pandas over real data: the Unicode character database that comes with every Python.
 
-It makes a table of all assigned characters, cleans it, takes the words out of their names, and answers which words name the
-most characters in each general category.
+It makes a table of all assigned characters, cleans it, takes the words out of their names, and answers which words name
+the most characters in each general category.
 
-What to look for. There is a fault in it, one that real pipelines have: `Pipeline.apply` keeps a copy of the table before
-every step, "to compare with when something goes wrong". Nothing ever reads them, and they hold most of the memory at the peak.
+What to look for. There is a fault in it, one that real pipelines have: `Pipeline.apply` keeps a copy of the table
+before every step, "to compare with when something goes wrong". Nothing ever reads them, and they hold most of the
+memory at the peak.
 
     hiwater run -o etl.hiw examples/etl.py
     hiwater report etl.hiw

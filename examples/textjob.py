@@ -1,10 +1,10 @@
 """A text job in plain Python over real text: the sources of Python's own library.
 
-It reads every source file of the standard library, builds an index from words to the places they stand in, and answers which
-words are in the most files.
+It reads every source file of the standard library, builds an index from words to the places they stand in, and answers
+which words are in the most files.
 
-What to look for. There is a fault in it, one line long: `normalise` has an unbounded cache, so that every line ever read stays in
-memory together with its list of words, for a job that meets most lines once.
+What to look for. There is a fault in it, one line long: `normalise` has an unbounded cache, so that every line ever
+read stays in memory together with its list of words, for a job that meets most lines once.
 
     hiwater run -o textjob.hiw examples/textjob.py
     hiwater report textjob.hiw

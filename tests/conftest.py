@@ -29,6 +29,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(autouse=True)
 def nothing_lingers() -> None:
-    """The engine counts for a second after the last scope, and then gives its tables back: some MiB that a test which looks at
-    resident memory would miss in the middle of its work."""
+    """The engine counts for a second after the last scope, and then gives its tables back: some MiB that a test
+    which looks at resident memory would miss in the middle of its work."""
     COUNTING.end()

@@ -1,6 +1,7 @@
 """Write the tables of docs/capture-format.md: every field of a capture, what bounds it, and who checks that.
 
-They follow from what the reader itself uses: `hiwater.capture.layout` and `hiwater.capture.bounds`. A test compares them with the page.
+They follow from what the reader itself uses: `hiwater.capture.layout` and `hiwater.capture.bounds`. A test compares
+them with the page.
 
 Usage: capture_bounds.py
 """

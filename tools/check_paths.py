@@ -1,8 +1,9 @@
 """Finds code of hiwater's that opens files by path, or writes to the console, outside of the modules that do it safely.
 
-Other users' files are opened in `hiwater._os` alone, which expects FIFOs, links and other owners (`trust`). Elsewhere a module opens by path only what this
-table says. Text goes to the console through `cli.messages.say`, which escapes what a terminal would obey, or through a renderer of reports.
-`/proc` and `/sys` are the kernel's, and may be opened anywhere.
+Other users' files are opened in `hiwater._os` alone, which expects FIFOs, links and other owners (`trust`). Elsewhere a
+module opens by path only what this table says. Text goes to the console through `cli.messages.say`, which escapes what
+a terminal would obey, or through a renderer of reports. `/proc` and `/sys` are the kernel's, and may be opened
+anywhere.
 """
 
 from __future__ import annotations

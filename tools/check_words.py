@@ -1,8 +1,8 @@
 """Look for retired words in the documentation and in the code: `docs/glossary.md` has the words to use instead.
 
-Of Markdown the prose is read, without code blocks and inline code. Of Python, C and C++ the comments, the strings and the identifiers are
-read, of TypeScript the comments and strings. A line of code with the comment `retired word: REASON` is exempt. A class name of `src` means
-one class: SHARED_CLASS_NAMES has the exceptions.
+Of Markdown the prose is read, without code blocks and inline code. Of Python, C and C++ the comments, the strings and
+the identifiers are read, of TypeScript the comments and strings. A line of code with the comment `retired word: REASON`
+is exempt. A class name of `src` means one class: SHARED_CLASS_NAMES has the exceptions.
 
 Usage: check_words.py [FILE …]; without files, README, CONTRIBUTING, docs/, src/hiwater, native/ and web/src.
 """

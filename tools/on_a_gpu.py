@@ -1,15 +1,18 @@
 #!/usr/bin/env python3
 """Try on a real GPU all that hiwater does with one, in at most eight minutes, and write down what was seen.
 
-Run it with the interpreter that has torch. hiwater is installed into a folder of its own that stands before the interpreter's packages: from a wheel
-in `build/gpu-wheels` (`make gpu-wheel`), else built with the packages of the interpreter, else with build tools from an index. Then come the checks of
-`gpu_checks`, in the order of their worth, each in a process of its own with a time limit, then the tests marked `gpu`. In the folder `--out` it leaves
-`table.md`, `results.json`, `golden.json` (data for tests that run without a card), `page.html`, `page.png` and `pytest.txt`. It writes what it has after
-each check: a run that is cut short leaves the rest.
+Run it with the interpreter that has torch. hiwater is installed into a folder of its own that stands before the
+interpreter's packages: from a wheel in `build/gpu-wheels` (`make gpu-wheel`), else built with the packages of the
+interpreter, else with build tools from an index. Then come the checks of `gpu_checks`, in the order of their worth,
+each in a process of its own with a time limit, then the tests marked `gpu`. In the folder `--out` it leaves `table.md`,
+`results.json`, `golden.json` (data for tests that run without a card), `page.html`, `page.png` and `pytest.txt`. It
+writes what it has after each check: a run that is cut short leaves the rest.
 
-Without a card, `--double` runs the checks over the simulated `torch._C` of `tests/helpers/cuda_double`: that shows that they work, and nothing about a GPU.
+Without a card, `--double` runs the checks over the simulated `torch._C` of `tests/helpers/cuda_double`: that shows that
+they work, and nothing about a GPU.
 
-Exit code: 0 when all that could be seen held, 1 when something did not, 2 when hiwater cannot be installed or there is no card.
+Exit code: 0 when all that could be seen held, 1 when something did not, 2 when hiwater cannot be installed or there is
+no card.
 """
 
 from __future__ import annotations
@@ -38,8 +41,8 @@ LEFT = ("page.html", "page.png")
 """What checks leave that is worth keeping."""
 MOST_GOLDEN_BYTES = 4 << 20
 CARD = "import torch; print(torch.__version__, torch.cuda.get_device_name() if torch.cuda.is_available() else '')"
-# Folders of PYTHONPATH have no .pth files read, and one of these starts the recording of child processes. The environment may have a module
-# of this name itself.
+# Folders of PYTHONPATH have no .pth files read, and one of these starts the recording of child processes. The
+# environment may have a module of this name itself.
 START = """import importlib.machinery, importlib.util, os, site, sys
 here = os.path.dirname(os.path.abspath(__file__))
 site.addsitedir(here)
@@ -73,7 +76,8 @@ def pip_install(target: Path, *words: str, tools: Path | None = None) -> bool:
 
 
 def wheels_to_install(folder: Path) -> list[str]:
-    """The wheels that were brought along for this interpreter: hiwater's, and of the others what is not installed. [] without hiwater's."""
+    """The wheels that were brought along for this interpreter: hiwater's, and of the others what is not installed.
+    [] without hiwater's."""
     version = f"cp{sys.version_info.major}{sys.version_info.minor}"
     wheels = {path: path.stem.split("-") for path in sorted(folder.glob("*.whl"))}
     if not any(tags[0] == "hiwater" and tags[-3] == version for tags in wheels.values()):
@@ -109,7 +113,8 @@ def install(wheels: Path) -> str | None:
 
 
 def run_check(name: str, folder: Path, *, double: bool, seconds: float) -> dict[str, Any]:
-    """Run one check in a folder of its own; its result, with how it ended. What it had when its time was over counts."""
+    """Run one check in a folder of its own; its result, with how it ended. What it had when its time was over
+    counts."""
     work = folder / name
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir()

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """Run modules of CPython's regression suite plain and recorded, and compare them test by test.
 
-Each module of `tools/cpython_modules.txt` runs as `python -m test MODULE`, then under `hiwater run`, exact and sampled. Results and exit codes
-must be the same, the engine must find itself sound at the end, and the capture's sums must be right. Interpreters are found as
-`tools/test_pythons.py` finds them; those without the `test` package are named and left out.
+Each module of `tools/cpython_modules.txt` runs as `python -m test MODULE`, then under `hiwater run`, exact and sampled.
+Results and exit codes must be the same, the engine must find itself sound at the end, and the capture's sums must be
+right. Interpreters are found as `tools/test_pythons.py` finds them; those without the `test` package are named and left
+out.
 
-Exit code: 0 when nothing differs on any interpreter, 1 when something does, 2 when there is no interpreter with the `test` package.
+Exit code: 0 when nothing differs on any interpreter, 1 when something does, 2 when there is no interpreter with the
+`test` package.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Build hiwater and run its test suite on every CPython that is found, and end with a table of what came of it.
 
-Looked through are PATH, pyenv's versions, and the folders in HIWATER_PYTHON_ROOTS (separated by colons): a prefix with `bin/python3.14`
-in it, or the root of another system, which is entered with chroot and so needs root. Debug builds (python3.14d, python3.14-dbg) and
-free-threaded ones (python3.14t) are interpreters of their own. Of several with the same version and build the first is taken.
+Looked through are PATH, pyenv's versions, and the folders in HIWATER_PYTHON_ROOTS (separated by colons): a prefix with
+`bin/python3.14` in it, or the root of another system, which is entered with chroot and so needs root. Debug builds
+(python3.14d, python3.14-dbg) and free-threaded ones (python3.14t) are interpreters of their own. Of several with the
+same version and build the first is taken.
 
 Exit code: 0 when every interpreter that was found passed, 1 when one did not, 2 when none was found.
 """
@@ -42,7 +43,8 @@ print(json.dumps({
     "venv": all(importlib.util.find_spec(name) for name in ("venv", "ensurepip")),
 }))
 """
-# A system's root needs /proc, and terminals and a /dev/shm of its own; in a namespace of mounts that ends with the command nothing is left behind.
+# A system's root needs /proc, and terminals and a /dev/shm of its own; in a namespace of mounts that ends with the
+# command nothing is left behind.
 ENTER = """
 set -e
 mount -t proc proc "$0/proc"
@@ -79,7 +81,8 @@ class Interpreter:
 
 @dataclass
 class Outcome:
-    """What came of one interpreter; `step` is where it ended: "done" where the whole suite ran and nothing in it failed."""
+    """What came of one interpreter; `step` is where it ended: "done" where the whole suite ran and nothing in it
+    failed."""
 
     interpreter: Interpreter
     step: str = "environment"
@@ -196,7 +199,8 @@ class Place:
         return self.python("-m", "pip", "install", *options, *words)[0] == 0
 
     def compile_packages(self) -> None:
-        """Compile what pip may have left: tests' programs write no compiled modules. Templates among the packages' files are no Python."""
+        """Compile what pip may have left: tests' programs write no compiled modules. Templates among the packages'
+        files are no Python."""
         self.python("-m", "compileall", "-qq", "-x", "/tests/", str(self._bin.parent / "lib"))
 
     def install_hiwater(self) -> bool:
@@ -324,7 +328,8 @@ def main() -> int:
     if arguments.built:
         outcomes = [Outcome(one, "tests") for one in chosen]
     else:
-        # Environments are made side by side, since most of that is waiting; the suites run one after another, for the clocks in them.
+        # Environments are made side by side, since most of that is waiting; the suites run one after another, for the
+        # clocks in them.
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             outcomes = list(pool.map(lambda one: build(one, work, arguments.leave_out), chosen))
     wanted = "tests" if arguments.build else "done"

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Run parts of other projects' test suites plain and recorded, and compare them test by test.
 
-The projects, of fixed versions, are installed into an environment of their own under `build/suites`; the tests of those whose wheels have none are
-taken from their source packages. Results and exit codes must be the same, the engine must find itself sound at the end, and the capture's sums must
-be right.
+The projects, of fixed versions, are installed into an environment of their own under `build/suites`; the tests of those
+whose wheels have none are taken from their source packages. Results and exit codes must be the same, the engine must
+find itself sound at the end, and the capture's sums must be right.
 
 Exit code: 0 when nothing differs, 1 when something does, 2 when the environment cannot be made.
 """
@@ -31,7 +31,8 @@ import faithful  # noqa: E402 - found by the line above
 
 @dataclass(frozen=True)
 class Project:
-    """What to install, and which of its tests to run: modules of the installed package, or files below its source's folder."""
+    """What to install, and which of its tests to run: modules of the installed package, or files below its source's
+    folder."""
 
     version: str
     tests: tuple[str, ...]
@@ -84,7 +85,8 @@ PYTEST = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "--junit-xml", "{junit
 
 
 def sources(python: str, name: str, version: str, folder: Path) -> Path | None:
-    """Return the folder of a project's source, which is fetched where it is not there yet; None where it cannot be had."""
+    """Return the folder of a project's source, which is fetched where it is not there yet; None where it cannot be
+    had."""
     home = folder / f"{name}-{version}"
     if not home.is_dir():
         fetched = folder / f"{name}-{version}-fetched"

@@ -1,7 +1,8 @@
 """How much memory did this really use: when, where and why.
 
-The names below are the whole public interface. Each is looked up at first use, so that `import hiwater` stays cheap enough
-for a program that may never record anything. PYTEST_DONT_REWRITE: pytest would warn if hiwater was loaded before it.
+The names below are the whole public interface. Each is looked up at first use, so that `import hiwater` stays cheap
+enough for a program that may never record anything. PYTEST_DONT_REWRITE: pytest would warn if hiwater was loaded before
+it.
 """
 
 from __future__ import annotations
@@ -78,7 +79,8 @@ def __getattr__(name: str) -> object:
     return value
 
 
-# The engine knows this function by its name: modules of ours that a recorded program is the first to use are not its memory.
+# The engine knows this function by its name: modules of ours that a recorded program is the first to use are not its
+# memory.
 def _hiwater_own_(module: str) -> object:
     import importlib
 

@@ -1,4 +1,5 @@
-"""What higher packages provide to lower ones, which must not import them: each entry names a module, or an attribute of one, as text.
+"""What higher packages provide to lower ones, which must not import them: each entry names a module, or an attribute of
+one, as text.
 
 An entry is loaded at its first use. `hiwater.contrib` is reached through this table alone.
 """
@@ -24,7 +25,8 @@ DEVICE_LIBRARIES = {
     "torch": "hiwater.contrib.devices.torch:Torch",
     "jax": "hiwater.contrib.devices.jax:Jax",
 }
-"""Libraries that hand out memory of devices: those that the program uses are measured by default. None is ever loaded for it."""
+"""Libraries that hand out memory of devices: those that the program uses are measured by default. None is ever
+loaded for it."""
 TORCH_HISTORY = "hiwater.contrib.torch.history:TorchHistory"
 """The history of torch's CUDA allocator while a recording runs."""
 JAX_PROFILE = "hiwater.contrib.devices.jax:memory_profile"

@@ -1,12 +1,12 @@
-"""What a caching allocator held at one moment: what it took from the driver, what of that is in use, and why the rest is not free.
+"""What a caching allocator held at one moment: what it took from the driver, what of that is in use, and why the rest
+is not free.
 
     reserved = requested + rounding + awaiting_free + inactive_split + free_segments
 
-requested        bytes the program asked for, of blocks in use
-rounding         what their blocks are larger
-awaiting_free    freed by the program, and waiting for another stream to be done
-inactive_split   free, and cannot be given back to the driver (fragmentation): pieces of segments that also hold blocks in use
-free_segments    free, and can be given back: segments that hold nothing, and whole free pages of expandable segments
+requested        bytes the program asked for, of blocks in use rounding         what their blocks are larger
+awaiting_free    freed by the program, and waiting for another stream to be done inactive_split   free, and cannot be
+given back to the driver (fragmentation): pieces of segments that also hold blocks in use free_segments    free, and can
+be given back: segments that hold nothing, and whole free pages of expandable segments
 
 `empty_cache()` gives back the last, but for private pools'.
 """
@@ -20,15 +20,17 @@ from typing import Any, Self
 
 DEFAULT_POOL = (0, 0)
 _PAGES = {"small": 2 << 20, "large": 20 << 20}
-"""What expandable segments are mapped and unmapped by: kSmallBuffer and kLargeBuffer in c10/cuda/CUDACachingAllocator.cpp."""
+"""What expandable segments are mapped and unmapped by: kSmallBuffer and kLargeBuffer in
+c10/cuda/CUDACachingAllocator.cpp."""
 
 
 @dataclass(slots=True)
 class AllocatorState:
-    """Bytes; the identity above holds to the byte. A free block is handed out only to the stream and the kind of request (small, up to 1 MiB,
-    or large) that its segment is for: `largest_free` has the largest of each in the pool that everybody uses, as {"large, stream 0x0": bytes}.
-    `private_pools` is what pools of their own (CUDA graphs, MemPool) reserve, as {"a.b": bytes}, `private_free_bytes` what of that is free,
-    and `private_free_segments_bytes` what of that is in `free_segments_bytes`: part of the other figures."""
+    """Bytes; the identity above holds to the byte. A free block is handed out only to the stream and the kind of
+    request (small, up to 1 MiB, or large) that its segment is for: `largest_free` has the largest of each in the
+    pool that everybody uses, as {"large, stream 0x0": bytes}. `private_pools` is what pools of their own (CUDA
+    graphs, MemPool) reserve, as {"a.b": bytes}, `private_free_bytes` what of that is free, and
+    `private_free_segments_bytes` what of that is in `free_segments_bytes`: part of the other figures."""
 
     segments: int = 0
     reserved_bytes: int = 0
@@ -79,7 +81,8 @@ class AllocatorState:
 
 
 def of_segments(segments: Iterable[Mapping[str, Any]]) -> AllocatorState:
-    """The state that torch's segments tell of: `torch.cuda.memory_snapshot()`, or those of a snapshot. Raises KeyError, TypeError."""
+    """The state that torch's segments tell of: `torch.cuda.memory_snapshot()`, or those of a snapshot. Raises
+    KeyError, TypeError."""
     state = AllocatorState()
     for segment in segments:
         _add(state, segment)
@@ -128,14 +131,16 @@ def _add_used(state: AllocatorState, block: Mapping[str, Any], size: int) -> Non
 
 
 def _whole_pages(at: int, size: int, segment: Mapping[str, Any]) -> int:
-    """Bytes of the whole pages in a free block that begins `at` bytes into an expandable segment. A segment of a snapshot is a range of
-    mapped pages, and so begins with one (`snapshot`, `unmap_block` and `SegmentRange` in c10/cuda/CUDACachingAllocator.cpp)."""
+    """Bytes of the whole pages in a free block that begins `at` bytes into an expandable segment. A segment of a
+    snapshot is a range of mapped pages, and so begins with one (`snapshot`, `unmap_block` and `SegmentRange` in
+    c10/cuda/CUDACachingAllocator.cpp)."""
     page = _PAGES.get(str(segment.get("segment_type", "large")), _PAGES["large"])
     return max(0, (at + size) // page - -(-at // page)) * page
 
 
 def requested_of(block: Mapping[str, Any]) -> int:
-    """Bytes asked for of a block in use: torch 2.1 and later say so, earlier ones in a history of the block, the first not at all."""
+    """Bytes asked for of a block in use: torch 2.1 and later say so, earlier ones in a history of the block, the
+    first not at all."""
     history = block.get("history")
     size = block.get("requested_size", history[0]["real_size"] if history else block["size"])
     if type(size) is not int or size < 0:

@@ -2,8 +2,9 @@
 
 `python -m hiwater.compat` prints the folder of the drop-in modules:
 
-PYTHONPATH="$(python -m hiwater.compat)" python script.py           finds memory_profiler, mprof, filprofiler, ipygpulogger, pytorch_memlab
-PATH="$(python -m hiwater.compat)/bin:$PATH" mprof run script.py    the commands mprof and fil-profile
+PYTHONPATH="$(python -m hiwater.compat)" python script.py           finds memory_profiler, mprof, filprofiler,
+ipygpulogger, pytorch_memlab PATH="$(python -m hiwater.compat)/bin:$PATH" mprof run script.py    the commands mprof and
+fil-profile
 """
 
 from __future__ import annotations

@@ -19,7 +19,8 @@ class HiwaterError(Exception):
     exit_code: ClassVar[int] = 125
 
     def __init_subclass__(cls, *, slug: str = "", exit_code: int | None = None) -> None:
-        """Make the slug from the class's name unless one is given. The exit code is that of the base class unless one is given."""
+        """Make the slug from the class's name unless one is given. The exit code is that of the base class unless
+        one is given."""
         words = [f"-{one.lower()}" if one.isupper() else one for one in cls.__name__.removesuffix("Error")]
         cls.slug = slug or "".join(words)[1:]
         cls.exit_code = cls.exit_code if exit_code is None else exit_code

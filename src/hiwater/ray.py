@@ -1,4 +1,5 @@
-"""Memory of the workers of a Ray cluster: `ray.init(runtime_env=hiwater.ray.env())`, at the end `hiwater.ray.collect("job.hiw")`.
+"""Memory of the workers of a Ray cluster: `ray.init(runtime_env=hiwater.ray.env())`, at the end
+`hiwater.ray.collect("job.hiw")`.
 
 The names are looked up at first use: every worker imports this module when it starts, for `setup` alone.
 """

@@ -1,5 +1,5 @@
-"""Advice, on real programs: what each must find and must not, in exact and sampled recordings, and that a repaired program saves what was
-promised."""
+"""Advice, on real programs: what each must find and must not, in exact and sampled recordings, and that a repaired
+program saves what was promised."""
 
 import json
 import os
@@ -29,8 +29,8 @@ ENVIRONMENT = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
 
 @dataclass(frozen=True)
 class Program:
-    """A program that says in its first line what advice must find in it, and in `# HERE` at which line. Without the lines that end in
-    `# HERE` or `# BEFORE`, and with those that begin with `#: `, it is repaired."""
+    """A program that says in its first line what advice must find in it, and in `# HERE` at which line. Without the
+    lines that end in `# HERE` or `# BEFORE`, and with those that begin with `#: `, it is repaired."""
 
     name: str
     text: str

@@ -79,7 +79,8 @@ def test_the_other_way_round_everything_is_the_other_way_round(one: list[Any], o
 
 
 def test_a_removed_line_is_gone_although_the_next_one_has_taken_its_place() -> None:
-    """The text of the earlier file is lost, and the lines call nothing: how much they allocated tells which is which."""
+    """The text of the earlier file is lost, and the lines call nothing: how much they allocated tells which is
+    which."""
     sizes = {2: 180_000, 3: 10_000, 4: 25_000}
     before = made(
         *(([("work", "/a.py", line), ("new", "/lib/python3.12/b.py", 7)], size) for line, size in sizes.items())

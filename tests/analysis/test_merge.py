@@ -208,7 +208,8 @@ def test_machines_are_never_added_up() -> None:
 def test_the_sum_is_that_of_a_count_by_hand_and_below_its_bound(
     processes: list[tuple[int, list[tuple[int, int]]]],
 ) -> None:
-    """Millisecond by millisecond: what really was at once is never above the bound; where every change is a point, it is the sum."""
+    """Millisecond by millisecond: what really was at once is never above the bound; where every change is a point,
+    it is the sum."""
     captures, truth = [], np.zeros(200, np.int64)
     for pid, (start_ms, steps) in enumerate(processes, 1):
         at, told = 0, []
@@ -251,7 +252,8 @@ def test_the_error_is_what_lies_between_the_points() -> None:
     st.lists(st.sets(st.integers(0, 199), max_size=8), min_size=5, max_size=5),
 )
 def test_what_forked_processes_share_counts_once_whenever_it_was_read(forks: list[int], read: list[set[int]]) -> None:
-    """One process and its forks share all that they have. Each reads at times of its own, which may be long after a fork, and at its end."""
+    """One process and its forks share all that they have. Each reads at times of its own, which may be long after a
+    fork, and at its end."""
     shared = 60_000
     captures = []
     for pid, start_ms in enumerate([0, *forks]):

@@ -98,7 +98,8 @@ class Job:
         (self.folder / "index.jsonl").write_bytes(b"".join(rows))
 
     def rows(self) -> list[bytes]:
-        """A row for the first child, which has a capture; two short children; a child that was started and seen, and two that were not."""
+        """A row for the first child, which has a capture; two short children; a child that was started and seen, and
+        two that were not."""
         first, ticks, at = self.pids[1], self.ticks[1], self.started
         figures = {"duration_ns": 5_000_000, "total_bytes": 1500, "total_blocks": 3, "resident_peak_bytes": 9000}
         short = {"started_by": "fork", "ppid": self.pids[0], **figures}
@@ -248,7 +249,8 @@ def check_waiting(path: Path, pss: int) -> None:
 
 @pytest.mark.parametrize("ending", ["ended", "killed"])
 def test_workers_that_only_wait_count_in_the_sums(tmp_path: Path, ending: str) -> None:
-    """They have no recorder's thread: they waited before they were 100 ms old. Their own memory was touched after the last sample."""
+    """They have no recorder's thread: they waited before they were 100 ms old. Their own memory was touched after
+    the last sample."""
     (tmp_path / "wait.py").write_text(WAIT)
     done = run_hiwater("run", "-q", "-o", tmp_path / "run.hiw", tmp_path / "wait.py", ending, check=True)
     check_waiting(tmp_path / "run.hiw", int(done.stdout))

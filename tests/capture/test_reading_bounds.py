@@ -343,7 +343,8 @@ def test_a_plot_draws_the_longest_of_very_many_scopes(tmp_path: Path) -> None:
 
 
 def test_a_file_with_very_many_lines_is_annotated(tmp_path: Path) -> None:
-    """30,000 lines, nearly all too small to be shown: compared with one another, they would be 450 million comparisons."""
+    """30,000 lines, nearly all too small to be shown: compared with one another, they would be 450 million
+    comparisons."""
     small = Recording()
     for line in range(1, 30_001):
         small.allocate(small.path(("generated", "/app/generated.py", line)), 10**9 if line == 7 else 10)

@@ -1,4 +1,5 @@
-"""The GitHub Action and the hook of pre-commit: the files are read as their runners read them, and their commands are run."""
+"""The GitHub Action and the hook of pre-commit: the files are read as their runners read them, and their commands
+are run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Baselines: what is written is read again, bad files are refused in one line, and comparisons keep to the tolerance."""
+"""Baselines: what is written is read again, bad files are refused in one line, and comparisons keep to the
+tolerance."""
 
 from __future__ import annotations
 

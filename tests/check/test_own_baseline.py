@@ -1,4 +1,5 @@
-"""The committed baseline of this repository, which `.ci/run` compares with: it has every program, and notices a change of one."""
+"""The committed baseline of this repository, which `.ci/run` compares with: it has every program, and notices a
+change of one."""
 
 from __future__ import annotations
 

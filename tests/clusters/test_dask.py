@@ -1,4 +1,5 @@
-"""Dask: real clusters of processes on this machine, with workers that are killed, join late, leave early, or cannot be recorded."""
+"""Dask: real clusters of processes on this machine, with workers that are killed, join late, leave early, or cannot
+be recorded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The layer below the engines: a worker process that records itself, and the job that merges the captures. All processes are real."""
+"""The layer below the engines: a worker process that records itself, and the job that merges the captures. All
+processes are real."""
 
 from __future__ import annotations
 

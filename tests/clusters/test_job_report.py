@@ -1,4 +1,5 @@
-"""The report of a job: real processes, of which one has a partition that is ten times larger and one has a task that leaks."""
+"""The report of a job: real processes, of which one has a partition that is ten times larger and one has a task that
+leaks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Jobs of many processes: a report needs memory for the captures that it looks at, not for all of them, and says the same as with all in memory."""
+"""Jobs of many processes: a report needs memory for the captures that it looks at, not for all of them, and says the
+same as with all in memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Jobs of real launchers, each rank under `hiwater run`. The rank with too much memory is named first, and each figure is exact."""
+"""Jobs of real launchers, each rank under `hiwater run`. The rank with too much memory is named first, and each
+figure is exact."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Ray: real clusters of two nodes on this machine, whose workers record themselves, and the job that `collect()` and `profile()` make."""
+"""Ray: real clusters of two nodes on this machine, whose workers record themselves, and the job that `collect()` and
+`profile()` make."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A real Spark cluster on this machine, with two executors: the captures of its Python workers, from one application that does everything."""
+"""A real Spark cluster on this machine, with two executors: the captures of its Python workers, from one application
+that does everything."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A process group of four real ranks that record themselves: rank 0 merges the captures, whatever it sees of the other ranks' folders."""
+"""A process group of four real ranks that record themselves: rank 0 merges the captures, whatever it sees of the
+other ranks' folders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Fil's names: `fil-profile`, `python -m filprofiler`, `filprofiler.api` and `%%filprofile`, as its manual and its README promise them."""
+"""Fil's names: `fil-profile`, `python -m filprofiler`, `filprofiler.api` and `%%filprofile`, as its manual and its
+README promise them."""
 
 from __future__ import annotations
 
@@ -87,7 +88,8 @@ def test_memory_that_runs_out_leaves_what_was_live_then(tmp_path: Path) -> None:
 
 
 def test_a_signal_writes_the_peak_so_far(tmp_path: Path) -> None:
-    # Python runs the handler of a signal that comes right before a system call only when the call returns: no call is to last.
+    # Python runs the handler of a signal that comes right before a system call only when the call returns: no call is
+    # to last.
     script(
         tmp_path / "long.py",
         "import select, sys\nheld = [0] * 1_000_000\nprint('ready', flush=True)\n"

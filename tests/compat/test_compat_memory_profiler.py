@@ -1,4 +1,5 @@
-"""memory_profiler's name and manners: programs written for it run with PYTHONPATH alone changed, and its faults are gone."""
+"""memory_profiler's name and manners: programs written for it run with PYTHONPATH alone changed, and its faults are
+gone."""
 
 from __future__ import annotations
 

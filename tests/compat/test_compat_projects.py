@@ -1,6 +1,7 @@
 """Projects that depend on memory_profiler, as published: they work when PYTHONPATH alone changes.
 
-The `test` extra brings both; each is skipped where it is not installed. pytest-monitor takes no part in our own run (pyproject.toml).
+The `test` extra brings both; each is skipped where it is not installed. pytest-monitor takes no part in our own run
+(pyproject.toml).
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The drop-in `pytorch_memlab`: its README's examples over a simulated allocator with torch's real Python layer, imported by its own name."""
+"""The drop-in `pytorch_memlab`: its README's examples over a simulated allocator with torch's real Python layer,
+imported by its own name."""
 
 import gc
 import importlib

@@ -1,4 +1,5 @@
-"""The table through which lower packages reach higher ones: its entries are text, which no checker of types or imports follows."""
+"""The table through which lower packages reach higher ones: its entries are text, which no checker of types or
+imports follows."""
 
 from __future__ import annotations
 

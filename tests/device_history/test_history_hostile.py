@@ -1,4 +1,5 @@
-"""Pickles that are cut, damaged or made to do harm: one clear error each, nothing run, no memory taken for what is not there."""
+"""Pickles that are cut, damaged or made to do harm: one clear error each, nothing run, no memory taken for what is
+not there."""
 
 import gzip
 import pickle
@@ -76,7 +77,8 @@ def test_instructions_that_are_hidden_behind_the_data_are_found():
 
 
 def test_only_known_instructions_of_plain_data_are_let_through():
-    """Every instruction that pickletools knows, by itself: those that call or find something are refused by their code."""
+    """Every instruction that pickletools knows, by itself: those that call or find something are refused by their
+    code."""
     plain = {"MARK", "POP", "DUP", "POP_MARK", "NONE", "NEWTRUE", "NEWFALSE", "STOP", "PROTO", "FRAME", "MEMOIZE"}
     words = (
         "BININT",

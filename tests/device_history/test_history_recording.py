@@ -1,4 +1,5 @@
-"""Histories of GPU memory in a recording: a simulated allocator below torch's own Python code, a real engine, a real capture."""
+"""Histories of GPU memory in a recording: a simulated allocator below torch's own Python code, a real engine, a real
+capture."""
 
 import functools
 import importlib.util

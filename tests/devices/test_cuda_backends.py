@@ -1,4 +1,5 @@
-"""What hiwater does over allocators that refuse: the driver's pools (cudaMallocAsync) and those that a program plugs in, as RMM's."""
+"""What hiwater does over allocators that refuse: the driver's pools (cudaMallocAsync) and those that a program plugs
+in, as RMM's."""
 
 import sys
 import warnings

@@ -1,4 +1,5 @@
-"""What a device's memory consists of, against the allocator's own truth: over the double that follows torch's sources."""
+"""What a device's memory consists of, against the allocator's own truth: over the double that follows torch's
+sources."""
 
 import random
 

@@ -1,5 +1,6 @@
-"""Recordings and guards around torch's initialisation of CUDA: whatever moment ours falls due at, no lock is waited for, and the history is on
-before the program can allocate. On torch's real Python layer, with its real lock and queue, over a simulated `torch._C`."""
+"""Recordings and guards around torch's initialisation of CUDA: whatever moment ours falls due at, no lock is waited
+for, and the history is on before the program can allocate. On torch's real Python layer, with its real lock and
+queue, over a simulated `torch._C`."""
 
 import faulthandler
 import os
@@ -80,7 +81,8 @@ def test_another_threads_look_during_the_initialisation_waits_for_nothing():
 
 
 def test_the_double_notices_a_call_that_would_wait_for_itself():
-    """As hiwater did: `_lazy_call` from within `_cuda_init` takes the lock that `_lazy_init` holds; and C++'s `call_once` likewise."""
+    """As hiwater did: `_lazy_call` from within `_cuda_init` takes the lock that `_lazy_init` holds; and C++'s
+    `call_once` likewise."""
     with installed() as cuda:
         locked = []
         cuda.bindings.place = lambda name: locked.append(cuda.module._initialization_lock.locked())

@@ -1,4 +1,5 @@
-"""The driver's figures: the real nvidia-ml-py and hiwater over a libnvidia-ml.so.1 that is compiled here, and answers and refuses as nvml.h says."""
+"""The driver's figures: the real nvidia-ml-py and hiwater over a libnvidia-ml.so.1 that is compiled here, and
+answers and refuses as nvml.h says."""
 
 import os
 import subprocess
@@ -389,7 +390,8 @@ os.read(entered[0], 1)
 
 
 def test_a_fork_waits_for_a_question_to_be_answered():
-    """Else the driver's lock would be held in the child for ever, and whoever asks there, here the program itself, would wait for it."""
+    """Else the driver's lock would be held in the child for ever, and whoever asks there, here the program itself,
+    would wait for it."""
     body = """
 import pynvml
 os.register_at_fork(before=lambda: os.write(go[1], b"."))  # is called before ours, which was registered earlier

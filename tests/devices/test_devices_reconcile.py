@@ -1,4 +1,5 @@
-"""Why the driver says more than the tensors: golden tables, and the sum for any figures. No driver has seen these yet."""
+"""Why the driver says more than the tensors: golden tables, and the sum for any figures. No driver has seen these
+yet."""
 
 import os
 import sys
@@ -130,7 +131,8 @@ def test_private_pools_come_from_a_snapshot_or_torch_2_13s_counter():
 
 
 def test_memory_that_waits_for_a_stream_is_counted_once():
-    """900 MiB in use and 10 waiting, each block rounded up by a hundredth: `allocated` has fallen, `active` and `requested` not yet."""
+    """900 MiB in use and 10 waiting, each block rounded up by a hundredth: `allocated` has fallen, `active` and
+    `requested` not yet."""
     flat = stats(900 * MIB + 10 * MIB, 909 * MIB, 909 * MIB + 10 * MIB + MIB // 10, 0, 1000 * MIB)
     terms = {term.name: term.bytes for term in reconcile.reconcile("cuda:0", flat).terms}
     assert terms["waiting for a stream"] == 10 * MIB + MIB // 10

@@ -1,5 +1,5 @@
-"""A figure that is shown in several places is the same number with the same word: in a run's last lines, text, HTML, page data, JSON and
-under a notebook's cell."""
+"""A figure that is shown in several places is the same number with the same word: in a run's last lines, text, HTML,
+page data, JSON and under a notebook's cell."""
 
 import contextlib
 import html

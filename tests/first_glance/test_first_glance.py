@@ -1,4 +1,5 @@
-"""Programs, each with one line that a person would have to change: everything that hiwater shows names that line first."""
+"""Programs, each with one line that a person would have to change: everything that hiwater shows names that line
+first."""
 
 import contextlib
 import functools

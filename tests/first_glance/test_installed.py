@@ -1,7 +1,8 @@
-"""Installed programs around other libraries: everything leads with the line that a person would change, in the same words.
+"""Installed programs around other libraries: everything leads with the line that a person would change, in the same
+words.
 
-The programs are installed as `pip install .` does and run with `-m` and by their console scripts. Those whose packages are not among the test
-dependencies are marked `programs`: `make test-programs` installs what they need and runs all.
+The programs are installed as `pip install .` does and run with `-m` and by their console scripts. Those whose packages
+are not among the test dependencies are marked `programs`: `make test-programs` installs what they need and runs all.
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ STANDARD = {
 
 
 def runs() -> list[object]:
-    """Each program with each way and mode; in the usual run of the tests, each quick program with one of them, and a share of the others."""
+    """Each program with each way and mode; in the usual run of the tests, each quick program with one of them, and a
+    share of the others."""
     found: list[object] = []
     for program, way, sample in product(PROGRAMS, ("-m", "script"), ((), ("--sample", "16KiB"))):
         is_quick = packages(program) <= ALWAYS_THERE

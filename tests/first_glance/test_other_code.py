@@ -1,4 +1,5 @@
-"""Memory that no line of the program's own code called: it leads every report where the lines hold next to nothing, and nowhere else."""
+"""Memory that no line of the program's own code called: it leads every report where the lines hold next to nothing,
+and nowhere else."""
 
 import json
 from pathlib import Path
@@ -24,7 +25,8 @@ def start(size):
 
 
 def run(folder: Path, program: str) -> list[str]:
-    """The lines that the run of a program ends with, which can import `pooled`, an installed library; the capture is a.hiw."""
+    """The lines that the run of a program ends with, which can import `pooled`, an installed library; the capture is
+    a.hiw."""
     library = folder / "site-packages" / "pooled.py"
     library.parent.mkdir()
     library.write_text(LIBRARY)

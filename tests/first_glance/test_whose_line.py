@@ -1,4 +1,5 @@
-"""What counts as the user's own code: the package that is run, what was installed from a folder, what is named; and where a thread waited."""
+"""What counts as the user's own code: the package that is run, what was installed from a folder, what is named; and
+where a thread waited."""
 
 from __future__ import annotations
 
@@ -286,7 +287,8 @@ def test_what_a_child_gets_is_what_its_parent_has() -> None:
 @needs_engine
 @pytest.mark.parametrize("sample", [(), ("--sample", "64KiB")], ids=["exact", "sampled"])
 def test_each_line_that_waits_has_what_was_done_for_it(place: Place, sample: tuple[str, ...]) -> None:
-    """Blocks of two tasks of one pool, large and small; and the line is the submitter's, where the main thread waits for that one."""
+    """Blocks of two tasks of one pool, large and small; and the line is the submitter's, where the main thread waits
+    for that one."""
     place.write(
         "program.py",
         "import concurrent.futures, threading\nimport library\n"

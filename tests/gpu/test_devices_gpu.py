@@ -1,4 +1,5 @@
-"""What only a real GPU can show of device meters, captures and the reconciliation. Skips itself where torch has no CUDA device.
+"""What only a real GPU can show of device meters, captures and the reconciliation. Skips itself where torch has no CUDA
+device.
 
 Nothing here has run on one yet: docs/gpu.md keeps the list of what has.
 """

@@ -1,4 +1,5 @@
-"""What a card answered, replayed without one. `tools/on_a_gpu.py` brings the data back; docs/gpu.md says on which card, and when."""
+"""What a card answered, replayed without one. `tools/on_a_gpu.py` brings the data back; docs/gpu.md says on which
+card, and when."""
 
 import json
 

@@ -1,4 +1,5 @@
-"""Whether tests in a real Chromium can run here. HIWATER_TEST_BROWSER=1 says that they must, 0 that they are not wanted."""
+"""Whether tests in a real Chromium can run here. HIWATER_TEST_BROWSER=1 says that they must, 0 that they are not
+wanted."""
 
 from __future__ import annotations
 

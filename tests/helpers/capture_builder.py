@@ -1,7 +1,8 @@
-"""A writer of captures in Python: the second, readable definition of `native/capture/format.h`, for tests and benchmarks.
+"""A writer of captures in Python: the second, readable definition of `native/capture/format.h`, for tests and
+benchmarks.
 
-`Recording` follows the engine's rules event by event, the lazily saved mark included, and can stop after any single store.
-`assemble` lays finished tables out as a file.
+`Recording` follows the engine's rules event by event, the lazily saved mark included, and can stop after any single
+store. `assemble` lays finished tables out as a file.
 """
 
 from __future__ import annotations
@@ -180,8 +181,8 @@ class Account:
 
 
 class Recording:
-    """A recorder of pretended events. Each public method that records is an iterator's worth of single stores; `on_store`,
-    when given, is called after every one of them."""
+    """A recorder of pretended events. Each public method that records is an iterator's worth of single stores;
+    `on_store`, when given, is called after every one of them."""
 
     def __init__(self, on_store: Callable[[], None] | None = None) -> None:
         self._on_store = on_store or (lambda: None)

@@ -20,7 +20,8 @@ def hiwater_command(*words: object) -> list[str]:
 def run_hiwater(
     *words: object, folder: Path | None = None, environment: Mapping[str, str] | None = None, check: bool = False
 ) -> subprocess.CompletedProcess[str]:
-    """Run `hiwater` with these words in a folder, with what `environment` adds; with `check` the test fails unless it succeeds."""
+    """Run `hiwater` with these words in a folder, with what `environment` adds; with `check` the test fails unless
+    it succeeds."""
     done = subprocess.run(
         hiwater_command(*words), cwd=folder, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False,
         env=child_environment(environment),

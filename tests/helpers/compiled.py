@@ -23,7 +23,8 @@ LINKINGS = {
     "heap_sysv": ["-Wl,-z,lazy", "-Wl,--hash-style=sysv"],
 }
 
-# Doubles of libraries that are loaded by name: once one of these is loaded from its path, the dynamic linker takes it for the name.
+# Doubles of libraries that are loaded by name: once one of these is loaded from its path, the dynamic linker takes it
+# for the name.
 SONAMES = {"nvml": "libnvidia-ml.so.1", "cuda_driver": "libcuda.so.1"}
 
 

@@ -1,4 +1,5 @@
-"""Goes through torch's initialisation of CUDA with a recording that begins at each place in turn: tests do it in a process of its own."""
+"""Goes through torch's initialisation of CUDA with a recording that begins at each place in turn: tests do it in a
+process of its own."""
 
 import sys
 
@@ -8,7 +9,8 @@ from hiwater.recording.device_histories import DeviceHistories
 
 
 def initialise_with_a_call_at(cuda, number):
-    """One initialisation with a recording's look falling due at a place; how many places there were, and where it was."""
+    """One initialisation with a recording's look falling due at a place; how many places there were, and where it
+    was."""
     cuda.renew()
     histories = DeviceHistories()
     with At(cuda.module._lazy_init, number, histories.begin, cuda.bindings) as at:
@@ -27,7 +29,8 @@ def initialise_with_a_call_at(cuda, number):
 
 
 def go_through(version, inits):
-    """Initialise over and over, with the call at each place in turn: how many times, how many places there are, and those in C functions."""
+    """Initialise over and over, with the call at each place in turn: how many times, how many places there are, and
+    those in C functions."""
     places, number, came, here = None, 0, 0, set()
     with installed(version=version) as cuda:
         while came < inits:

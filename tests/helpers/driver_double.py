@@ -1,5 +1,5 @@
-"""The driver's two libraries, NVML and CUDA's, compiled here and put in the place of the real ones: nvidia-ml-py and hiwater run over them
-as they are. Nothing here is told by a card; docs/gpu.md says what that leaves open."""
+"""The driver's two libraries, NVML and CUDA's, compiled here and put in the place of the real ones: nvidia-ml-py and
+hiwater run over them as they are. Nothing here is told by a card; docs/gpu.md says what that leaves open."""
 
 import _ctypes
 import ctypes
@@ -15,7 +15,8 @@ WITHHELD = (1 << 64) - 1
 
 
 def uuid_of(number, prefix="GPU-"):
-    """A UUID as NVML writes it: `GPU-` or `MIG-` and 32 hexadecimal digits. torch and CUDA give it without the first part."""
+    """A UUID as NVML writes it: `GPU-` or `MIG-` and 32 hexadecimal digits. torch and CUDA give it without the first
+    part."""
     return f"{prefix}{uuids.UUID(int=0xABCDEF0123456789ABCDEF << 32 | number)}"
 
 
@@ -68,7 +69,8 @@ class Driver:
         return self._nvml.nvml_double_process_lists()
 
     def hold(self, entered, go):
-        """The next list of processes writes a byte to `entered` and waits for one from `go`, with the driver's lock held."""
+        """The next list of processes writes a byte to `entered` and waits for one from `go`, with the driver's lock
+        held."""
         self._nvml.nvml_double_hold(entered, go)
 
     def remove(self):
@@ -83,7 +85,8 @@ class Driver:
 
 
 class CudaDriver:
-    """CUDA's own library, which a program that uses a GPU has loaded and begun; `order` numbers the cards as this process sees them."""
+    """CUDA's own library, which a program that uses a GPU has loaded and begun; `order` numbers the cards as this
+    process sees them."""
 
     def __init__(self, order, *, initialised=True):
         self._cuda = ctypes.CDLL(str(compiled.library("cuda_driver")))

@@ -1,4 +1,5 @@
-"""Steps to estimate, and what they really need on a CPU, by torch's own profiler: every request and release of its allocator."""
+"""Steps to estimate, and what they really need on a CPU, by torch's own profiler: every request and release of its
+allocator."""
 
 from __future__ import annotations
 

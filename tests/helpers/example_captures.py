@@ -1,4 +1,5 @@
-"""Captures that many tests read: small ones with known figures, ones that hypothesis makes up, and names that try to break out of a report."""
+"""Captures that many tests read: small ones with known figures, ones that hypothesis makes up, and names that try to
+break out of a report."""
 
 from __future__ import annotations
 

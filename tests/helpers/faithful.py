@@ -1,6 +1,7 @@
 """Runs a program or a test suite plain and recorded, and says what became different and whether its capture is sound.
 
-Both run with the same environment. `programs/sitecustomize.py`, which each interpreter of it loads, has the engine check itself at the program's end.
+Both run with the same environment. `programs/sitecustomize.py`, which each interpreter of it loads, has the engine
+check itself at the program's end.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ TIMES = re.compile(r"\b\d+\.\d+ ?s(econds)?\b( \(\d+:\d\d:\d\d\))?|0x[0-9a-f]+|\
 
 
 def environment(folder: Path, sources: Path = TESTS) -> dict[str, str]:
-    """The environment of a program, plain or recorded, that keeps its caches in `folder`; `sources` is the folder `tests` as the program sees it."""
+    """The environment of a program, plain or recorded, that keeps its caches in `folder`; `sources` is the folder
+    `tests` as the program sees it."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHONMALLOC", "HIWATER_"))}
     return kept | {
         "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(sources / "programs"),
@@ -41,14 +43,14 @@ def environment(folder: Path, sources: Path = TESTS) -> dict[str, str]:
 
 
 def recorder(folder: Path, options: Sequence[str]) -> list[str]:
-    """What stands between the interpreter and the program when it is recorded into `folder`. Its children are not: suites look at allocators
-    in interpreters that they start (`sys._debugmallocstats`)."""
+    """What stands between the interpreter and the program when it is recorded into `folder`. Its children are not:
+    suites look at allocators in interpreters that they start (`sys._debugmallocstats`)."""
     return ["-m", "hiwater", "run", "-q", "--no-children", "-o", str(folder / "capture.hiw"), *options]
 
 
 def unsound(folder: Path, exit_code: int, *, ends_abruptly: bool = False) -> list[str]:
-    """What is wrong with the capture in `folder` of a program that ended with `exit_code`; `ends_abruptly`: by os._exit(), so that nothing
-    could be checked at its end."""
+    """What is wrong with the capture in `folder` of a program that ended with `exit_code`; `ends_abruptly`: by
+    os._exit(), so that nothing could be checked at its end."""
     wrong = []
     if not ends_abruptly:
         checked = folder / "checked"
@@ -130,7 +132,8 @@ def run_suite(suite: Suite, place: Place, options: Sequence[str] | None) -> Outc
 def run_group(
     command: Sequence[str], folder: Path, surroundings: Mapping[str, str], seconds: float
 ) -> tuple[int, str, float]:
-    """Run a command in a session of its own, which is killed as a whole when time is up; return exit code, output, and processor seconds."""
+    """Run a command in a session of its own, which is killed as a whole when time is up; return exit code, output,
+    and processor seconds."""
     expired = threading.Event()
     with (folder / "output").open("w+", errors="replace") as output:
         process = subprocess.Popen(
@@ -190,7 +193,8 @@ def results(outcome: Outcome) -> dict[str, tuple[str, ...]]:
 
 
 def differing(plain: Results, recorded: Results) -> list[str]:
-    """The names of tests that did not have the same results; where one of the runs left no results, its exit code is all that is compared."""
+    """The names of tests that did not have the same results; where one of the runs left no results, its exit code is
+    all that is compared."""
     if len(plain) == 1 or len(recorded) == 1:
         return ["exit code"] if plain["exit code"] != recorded["exit code"] or len(plain) != len(recorded) else []
     return sorted(name for name in plain.keys() | recorded.keys() if plain.get(name) != recorded.get(name))
@@ -211,8 +215,8 @@ class Comparison:
 def compare(suite: Suite, place: Place, modes: Sequence[str] = tuple(MODES), repetitions: int = 3) -> Comparison:
     """Run a suite plain and recorded in each mode.
 
-    Where a test has another result, both are repeated: a test that gave both results in plain runs is unsteady and does not count; a difference that
-    no repetition of the recorded run shows is listed as seen once."""
+    Where a test has another result, both are repeated: a test that gave both results in plain runs is unsteady and
+    does not count; a difference that no repetition of the recorded run shows is listed as seen once."""
     comparison = Comparison(suite, run_suite(suite, place, None))
     plain = results(comparison.plain)
     if suite.endings and comparison.plain.exit_code not in suite.endings:

@@ -1,4 +1,5 @@
-"""Calls of the heap's functions, one a line, and the blocks that each line keeps: for a program's `main()` that has `heap`."""
+"""Calls of the heap's functions, one a line, and the blocks that each line keeps: for a program's `main()` that has
+`heap`."""
 
 CALLS = """
     global kept

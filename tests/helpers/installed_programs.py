@@ -1,4 +1,5 @@
-"""Installs small programs as `pip install .` does, without a package that builds: each is a module and a console script of its name."""
+"""Installs small programs as `pip install .` does, without a package that builds: each is a module and a console
+script of its name."""
 
 from __future__ import annotations
 

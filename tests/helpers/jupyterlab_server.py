@@ -43,8 +43,8 @@ OPTIONS = (
 
 
 def see(scenario: str, notebook: Path, work: Path, pictures: Path | None = None, theme: str = "light") -> Any:
-    """What the reader saw of a copy of the notebook in the empty folder `work`, and where its `pictures` are. Fails where a step fails
-    or something complains."""
+    """What the reader saw of a copy of the notebook in the empty folder `work`, and where its `pictures` are. Fails
+    where a step fails or something complains."""
     copy = work / "notebooks" / notebook.name
     copy.parent.mkdir()
     shutil.copy(notebook, copy)

@@ -16,7 +16,8 @@ FILE = "/home/user/project/package/module.py"
 
 
 def laid_out(small: Recording, nodes: Any, *, kinds: int = 1, more: dict[str, Any] | None = None) -> bytes:
-    """A capture with these nodes (1 is the thread's), each of which holds a block of 1,000 to 1,999 bytes of each kind."""
+    """A capture with these nodes (1 is the thread's), each of which holds a block of 1,000 to 1,999 bytes of each
+    kind."""
     tables = small.tables()
     holders = np.repeat(np.arange(2, len(nodes)), kinds)
     accounts = np.zeros(len(holders) + 1, DTYPES["accounts"])
@@ -61,7 +62,8 @@ def deep(
 
 
 def wide(path: Path, stacks: int = 100_000, kinds: int = 1, functions: int = 400) -> Path:
-    """A tree of calls that fans out by two on average, 16 deep for 100,000 stacks; every frame holds a block of each kind."""
+    """A tree of calls that fans out by two on average, 16 deep for 100,000 stacks; every frame holds a block of each
+    kind."""
     random = np.random.default_rng(7)
     small, first = _started(functions, "wide.py")
     nodes = np.zeros(stacks + 2, DTYPES["nodes"])
@@ -75,7 +77,8 @@ def wide(path: Path, stacks: int = 100_000, kinds: int = 1, functions: int = 400
 
 
 def of_worker(number: int, stacks: int) -> bytes:
-    """The capture of one worker of a job, of eight on a machine: calls as in `wide()`, of which no two workers have the same."""
+    """The capture of one worker of a job, of eight on a machine: calls as in `wide()`, of which no two workers have
+    the same."""
     random = np.random.default_rng(number)
     small, first = _started(400, "worker.py")
     for fact, value in (("host", f"node{number // 8}"), ("engine", "test"), ("worker", f"worker {number}")):

@@ -1,4 +1,5 @@
-"""Both recorders of lines, for tests that run over each: the engine's, where it was built, and its twin in Python; and the figures of a named line."""
+"""Both recorders of lines, for tests that run over each: the engine's, where it was built, and its twin in Python;
+and the figures of a named line."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Captures with something wrong in them: what a failing disk, a bad copy or an ill-meaning hand may leave.
 
-Each mutation knows the layout and changes what it names, so that files get past the first checks: a mutant is mostly a good capture.
+Each mutation knows the layout and changes what it names, so that files get past the first checks: a mutant is mostly a
+good capture.
 """
 
 from __future__ import annotations

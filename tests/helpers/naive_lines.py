@@ -1,5 +1,5 @@
-"""Random programs that allocate on a simulated device, and the figures of their lines worked out the slow way: a trace function notes all that
-happens, and each figure is looked for in the whole list of notes."""
+"""Random programs that allocate on a simulated device, and the figures of their lines worked out the slow way: a
+trace function notes all that happens, and each figure is looked for in the whole list of notes."""
 
 import linecache
 import sys

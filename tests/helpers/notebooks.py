@@ -92,7 +92,8 @@ def _shown(cell: Any) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    # nbformat loads jsonschema, which would load it for a check that no notebook's schema has: a parser that takes longer to make than the cells to run.
+    # nbformat loads jsonschema, which would load it for a check that no notebook's schema has: a parser that takes
+    # longer to make than the cells to run.
     sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
     asked = json.load(sys.stdin)
     # Not to stdout, which is the kernel's, too.

@@ -1,4 +1,5 @@
-"""Runs programs as another user, who may read what this one may: the interpreter may lie in a folder that only root may enter."""
+"""Runs programs as another user, who may read what this one may: the interpreter may lie in a folder that only root
+may enter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Reads a page of `--format html` back: its data, and what it says is held at any moment, by the rules of `page.schema.json`."""
+"""Reads a page of `--format html` back: its data, and what it says is held at any moment, by the rules of
+`page.schema.json`."""
 
 from __future__ import annotations
 
@@ -52,7 +53,8 @@ class Page:
     def stacks(
         self, held: Any, kinds: Sequence[int] = range(len(COUNTED_KINDS))
     ) -> list[tuple[int, int, str, list[tuple[Any, ...]]]]:
-        """(bytes, kind, thread, frames root first) of what is held, largest first and then as recorded: as json has them."""
+        """(bytes, kind, thread, frames root first) of what is held, largest first and then as recorded: as json has
+        them."""
         node = self.column("holders", "node")
         sums: dict[tuple[int, int], int] = {}  # sampled blocks have a holder of their own
         for one in np.flatnonzero(np.isin(self.kind, kinds) & (held != 0)).tolist():

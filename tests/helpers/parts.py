@@ -1,4 +1,5 @@
-"""Captures taken apart and put together again by their own schema: whole columns, counts, texts and facts can be changed, and the file stays one."""
+"""Captures taken apart and put together again by their own schema: whole columns, counts, texts and facts can be
+changed, and the file stays one."""
 
 from __future__ import annotations
 

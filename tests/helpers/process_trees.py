@@ -60,7 +60,8 @@ def random_tree(choice: random.Random, depth: int = 0, left: list[int] | None = 
 
 @dataclass(frozen=True)
 class Truth:
-    """The highest sum of what the processes said that they held, and the highest sum of PSS: each is between these two."""
+    """The highest sum of what the processes said that they held, and the highest sum of PSS: each is between these
+    two."""
 
     held_least_bytes: int
     held_most_bytes: int
@@ -107,9 +108,9 @@ def _held(lines: Iterable[Line]) -> tuple[int, int]:
 
 
 def _pss(lines: Sequence[Line]) -> tuple[int, int]:
-    """At least the highest that was measured before the first process ended, which reads the others; while none was leaving: its recording has ended
-    then; and while none lent its memory: it would count twice. From one measurement to the next it was at most the first and what grew since; and
-    once nothing falls any more, at most the second."""
+    """At least the highest that was measured before the first process ended, which reads the others; while none was
+    leaving: its recording has ended then; and while none lent its memory: it would count twice. From one measurement
+    to the next it was at most the first and what grew since; and once nothing falls any more, at most the second."""
     rises, falling, unclear, total = dict[int, int](), set[int](), set[int](), 0
     last_unclear = -1
     grown, rising, is_falling = list[int](), list[int](), list[bool]()  # up to each line, at it, and at it
@@ -148,7 +149,8 @@ def _pss(lines: Sequence[Line]) -> tuple[int, int]:
 
 
 def check_resident(run: Run, truth: Truth) -> None:
-    """Measured from outside, hiwater's tables are in it, and processes that ended before their recording could begin: the run says how many."""
+    """Measured from outside, hiwater's tables are in it, and processes that ended before their recording could
+    begin: the run says how many."""
     (machine,) = run.machines
     assert machine.resident is not None
     found = with_overhead(machine)

@@ -21,7 +21,8 @@ from naive_reader import NaiveCapture, Stack
 from places import EXTENSIONS
 
 SHARE = int(os.environ.get("HIWATER_TEST_SHARE", "1"))
-"""HIWATER_TEST_SHARE=n runs one in n of the rounds that only repeat and of the tests of each grid, and makes the widest captures n times smaller."""
+"""HIWATER_TEST_SHARE=n runs one in n of the rounds that only repeat and of the tests of each grid, and makes the
+widest captures n times smaller."""
 needs_engine = pytest.mark.skipif(
     importlib.util.find_spec("hiwater._core") is None, reason="this build has no engine (HIWATER_ENGINE=OFF)"
 )

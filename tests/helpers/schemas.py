@@ -1,4 +1,5 @@
-"""Holds what hiwater writes against the schemas that it comes with. jsonschema would take a second for each ten thousand stacks of a report."""
+"""Holds what hiwater writes against the schemas that it comes with. jsonschema would take a second for each ten
+thousand stacks of a report."""
 
 from __future__ import annotations
 

@@ -13,7 +13,8 @@ class Refused(Exception):
 
 
 class Allocator:
-    """A device, and what is true of it: `live` has (bytes asked for, names of the stack's frames) by address, until the memory can be used again."""
+    """A device, and what is true of it: `live` has (bytes asked for, names of the stack's frames) by address, until
+    the memory can be used again."""
 
     def __init__(self, device=0, capacity=1 << 40, max_entries=None, recording=True):
         self.device = device
@@ -48,7 +49,8 @@ class Allocator:
         self._allocator.free(address)
 
     def synchronise(self, after_each=lambda: None):
-        """All streams are done, and what waited for them is freed, one after the other, as the next request or `empty_cache` does first."""
+        """All streams are done, and what waited for them is freed, one after the other, as the next request or
+        `empty_cache` does first."""
         self._allocator.finish()
         waiting = self._allocator._events
         for each in waiting:

@@ -1,4 +1,5 @@
-"""What torch's CPU allocator says, by the profiler's own record of each allocation and free: knows nothing of hiwater."""
+"""What torch's CPU allocator says, by the profiler's own record of each allocation and free: knows nothing of
+hiwater."""
 
 import json
 from contextlib import contextmanager

@@ -1,5 +1,6 @@
-"""A tree of processes that hold memory, wait, and end in many ways, as its argument says: FILE SPEC, as JSON. Each change of what a process holds
-is logged before it and after it; and after each that adds, and before each that takes away, the process measures the sum of PSS over the tree."""
+"""A tree of processes that hold memory, wait, and end in many ways, as its argument says: FILE SPEC, as JSON. Each
+change of what a process holds is logged before it and after it; and after each that adds, and before each that takes
+away, the process measures the sum of PSS over the tree."""
 
 import contextlib
 import json
@@ -36,8 +37,9 @@ class Log:
         return [pid for pid, what in last.items() if what != "end" and pid != OUTSIDE]
 
     def measure(self, who: int) -> None:
-        """Note the sum of PSS over the processes of the log and their descendants: at least and at most, because they are read one after the other.
-        Where a fork or an end came in between, it is not known. Those that are gone have ended."""
+        """Note the sum of PSS over the processes of the log and their descendants: at least and at most, because
+        they are read one after the other. Where a fork or an end came in between, it is not known. Those that are
+        gone have ended."""
         self.note("read", who)
         known = self.running()
         processes = tree(known)

@@ -1,4 +1,5 @@
-"""Holders of random object graphs against brute force with the collector's own functions; damaged searches; the bounds of what is kept."""
+"""Holders of random object graphs against brute force with the collector's own functions; damaged searches; the
+bounds of what is kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What holds objects, in real programs: the holder and the line that are named are those that a person would change, and the program notices nothing."""
+"""What holds objects, in real programs: the holder and the line that are named are those that a person would change,
+and the program notices nothing."""
 
 from __future__ import annotations
 
@@ -494,7 +495,7 @@ def test_wrong_words_say_what_is_wrong(tmp_path: Path) -> None:
     assert nothing.stdout.startswith("nothing found")
 
 
-# --- on the page and in a notebook --------------------------------------------------------------------------------------
+# --- on the page and in a notebook ------------------------------------------------------------------------------------
 
 
 def test_the_page_has_the_groups_of_json(tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
-"""Growth over time without markers, growth of types, ages of what is live, and leak tests with more call paths than the recorder tells ages of."""
+"""Growth over time without markers, growth of types, ages of what is live, and leak tests with more call paths than
+the recorder tells ages of."""
 
 import json
 import re
@@ -141,7 +142,7 @@ def test_an_interval_that_is_none_is_refused(tmp_path: Path, every: str) -> None
     assert (done.returncode, f"{every!r} is not a duration" in done.stderr) == (2, True)
 
 
-# --- types --------------------------------------------------------------------------------------------------------------
+# --- types ------------------------------------------------------------------------------------------------------------
 
 MANY = """\
 class Row:
@@ -181,7 +182,7 @@ def test_objects_of_a_type_leak_on_call_paths_that_do_not_show_it(tmp_path: Path
         assert one["bytes_per_moment"] == pytest.approx(200 * (64 + 16), rel=0.15)  # the objects, with their headers
 
 
-# --- more call paths than ages are known of --------------------------------------------------------------------------------
+# --- more call paths than ages are known of ---------------------------------------------------------------------------
 
 CROWD = """\
 import hiwater

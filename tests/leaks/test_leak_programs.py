@@ -1,5 +1,6 @@
-"""Twenty programs, of which half leak in the ways of known issues and half only look like it: none is missed, none is flagged, and the line that is named is
-the one that a person would change. `make test-leaks` runs each with 20 seeds."""
+"""Twenty programs, of which half leak in the ways of known issues and half only look like it: none is missed, none
+is flagged, and the line that is named is the one that a person would change. `make test-leaks` runs each with 20
+seeds."""
 
 import json
 import os

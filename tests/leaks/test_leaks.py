@@ -1,4 +1,5 @@
-"""`hiwater leaks`: the snapshots at markers against what the program counts itself, the command, suppressions, and wrong arguments."""
+"""`hiwater leaks`: the snapshots at markers against what the program counts itself, the command, suppressions, and
+wrong arguments."""
 
 import json
 import re
@@ -50,7 +51,7 @@ def app(tmp_path: Path) -> Path:
     return tmp_path
 
 
-# --- snapshots at markers -----------------------------------------------------------------------------------------------
+# --- snapshots at markers ---------------------------------------------------------------------------------------------
 
 
 @needs_engine
@@ -136,7 +137,7 @@ def test_the_snapshots_of_many_markers_are_bounded(tmp_path: Path) -> None:
     assert recorded.path.stat().st_size < 4_000_000
 
 
-# --- the command --------------------------------------------------------------------------------------------------------
+# --- the command ------------------------------------------------------------------------------------------------------
 
 
 @needs_engine
@@ -205,7 +206,7 @@ def test_what_cannot_be_done_is_said(app: Path, words: list[str], code: int, mes
     assert message in done.stderr
 
 
-# --- free lists ---------------------------------------------------------------------------------------------------------
+# --- free lists -------------------------------------------------------------------------------------------------------
 
 REUSED = """\
 import hiwater
@@ -239,7 +240,8 @@ for _ in range(40):
 def test_memory_from_free_lists_is_no_leak_of_the_line_that_had_it_first(
     tmp_path: Path, options: tuple[str, ...]
 ) -> None:
-    """Each list that is kept has the header of one that `parse` needed for a moment, and `parse` allocates the next one."""
+    """Each list that is kept has the header of one that `parse` needed for a moment, and `parse` allocates the next
+    one."""
     (tmp_path / "reused.py").write_text("LOGS = False\n" + REUSED)
     run_hiwater("run", "-q", *options, "-o", "run.hiw", "reused.py", folder=tmp_path, check=True)
     leaks = json.loads(run_hiwater("leaks", "run.hiw", "--format", "json", folder=tmp_path).stdout)["leaks"]
@@ -265,7 +267,7 @@ def test_a_small_leak_beside_a_large_one_is_told(tmp_path: Path) -> None:
     assert sorted(leak["line"] for leak in leaks) == [16, 20], leaks
 
 
-# --- runs of several processes -------------------------------------------------------------------------------------------
+# --- runs of several processes ----------------------------------------------------------------------------------------
 
 POOL = """\
 import os
@@ -294,7 +296,8 @@ main()
 
 
 def pool(folder: Path, *sizes: int) -> list[int]:
-    """Record forked workers one after the other, each of which keeps so many bytes for each request. Returns their process numbers."""
+    """Record forked workers one after the other, each of which keeps so many bytes for each request. Returns their
+    process numbers."""
     (folder / "pool.py").write_text(POOL.replace("SIZES", repr(sizes)))
     run_hiwater("run", "-q", "-o", "pool.hiw", "pool.py", folder=folder, check=True)
     return [capture.process.pid for capture in hiwater.open_run(folder / "pool.hiw").captures[1:]]
@@ -341,7 +344,7 @@ def test_workers_that_end_too_soon_are_said(tmp_path: Path, workers: int, verdic
     assert re.search(rf"^too few snapshots to tell: {workers} processes \(", done.stdout, re.MULTILINE), done.stdout
 
 
-# --- suppressions -------------------------------------------------------------------------------------------------------
+# --- suppressions -----------------------------------------------------------------------------------------------------
 
 
 @needs_engine

@@ -1,4 +1,5 @@
-"""The statistics of `hiwater leaks`, against counting every order, against tables in print, and against their definitions."""
+"""The statistics of `hiwater leaks`, against counting every order, against tables in print, and against their
+definitions."""
 
 import itertools
 import math

@@ -53,7 +53,7 @@ def of(profiler, function, column):
     return {line - first: row[column] for line, row in shown["lines"].items()}
 
 
-# --- figures -------------------------------------------------------------------------------------------------------------------------
+# --- figures ----------------------------------------------------------------------------------------------------------
 
 
 def test_the_table_of_two_functions_one_inside_the_other(cuda, recorder):
@@ -226,7 +226,7 @@ def test_random_programs_have_the_figures_of_a_naive_model(cuda, recorder, seed)
     assert found == expected
 
 
-# --- others' state -------------------------------------------------------------------------------------------------------------------
+# --- others' state ----------------------------------------------------------------------------------------------------
 
 
 def test_the_programs_own_peaks_stay_true_and_no_cache_is_emptied(cuda, monkeypatch):
@@ -342,7 +342,7 @@ def test_a_profiler_that_goes_leaves_nothing_behind(cuda):
     assert torch._C._cuda_memoryStats is doors
 
 
-# --- asking --------------------------------------------------------------------------------------------------------------------------
+# --- asking -----------------------------------------------------------------------------------------------------------
 
 
 def test_any_statistic_however_many_parts_its_name_has(cuda):
@@ -456,7 +456,7 @@ def test_what_has_no_python_code_is_warned_of_and_left_out(cuda):
         LineProfiler(len)
 
 
-# --- no device -----------------------------------------------------------------------------------------------------------------------
+# --- no device --------------------------------------------------------------------------------------------------------
 
 
 def test_without_a_device_the_program_runs_and_the_table_says_why(recorder):
@@ -507,7 +507,7 @@ def test_a_device_that_is_not_there_is_named_with_those_that_are(cuda):
     assert "cuda:0, cuda:1" in repr(profiler.display())
 
 
-# --- any backend ---------------------------------------------------------------------------------------------------------------------
+# --- any backend ------------------------------------------------------------------------------------------------------
 
 
 class Toy(Backend):
@@ -558,7 +558,7 @@ def test_a_backend_without_a_mark_that_can_be_reset(monkeypatch, recorder):
     assert f"work:{first + 3}: a toy's mark only rises" in repr(profiler.display(columns=["allocated.peak"]))
 
 
-# --- decorators ----------------------------------------------------------------------------------------------------------------------
+# --- decorators -------------------------------------------------------------------------------------------------------
 
 
 def test_profile_every_prints_after_as_many_calls(cuda, capsys):
@@ -612,7 +612,7 @@ def test_profile_prints_at_the_end_and_costs_no_exit_code(tmp_path):
     assert ran.stdout.count("No data collected: torch") == 2
 
 
-# --- a real GPU ----------------------------------------------------------------------------------------------------------------------
+# --- a real GPU -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.gpu

@@ -1,5 +1,5 @@
-"""`@profile` in programs of several processes: each child knows it, however it was started, and its figures are in the report, however it
-ended."""
+"""`@profile` in programs of several processes: each child knows it, however it was started, and its figures are in
+the report, however it ended."""
 
 from __future__ import annotations
 

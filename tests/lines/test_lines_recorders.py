@@ -1,4 +1,5 @@
-"""The engine's recorder of lines and its twin in Python: one suite over both, with a meter whose every value is known."""
+"""The engine's recorder of lines and its twin in Python: one suite over both, with a meter whose every value is
+known."""
 
 from __future__ import annotations
 

@@ -320,7 +320,8 @@ def test_pauses_between_cells_do_not_hide_them() -> None:
 
 @needs_engine
 def test_a_thousand_cells_do_not_grow() -> None:
-    """Beyond what IPython itself keeps of each: the figures of the history, which has an end, and IPython's own record of what was displayed."""
+    """Beyond what IPython itself keeps of each: the figures of the history, which has an end, and IPython's own
+    record of what was displayed."""
     found = {}
     for words in ("on", "off"):
         command = [sys.executable, "-W", "ignore", str(PROGRAMS / "thousand_cells.py"), words]

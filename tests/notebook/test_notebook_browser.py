@@ -1,6 +1,7 @@
 """A notebook in JupyterLab, in a real Chromium: the line below a cell, the frame, and a flame graph that works in it.
 
-Skipped where there is no JupyterLab and where `browser` says so; HIWATER_TEST_BROWSER=1 says that all of it must be there.
+Skipped where there is no JupyterLab and where `browser` says so; HIWATER_TEST_BROWSER=1 says that all of it must be
+there.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""What a notebook says where something fails: the user's cells as they were typed, and a word that `%hiwater` does not know."""
+"""What a notebook says where something fails: the user's cells as they were typed, and a word that `%hiwater` does
+not know."""
 
 from __future__ import annotations
 

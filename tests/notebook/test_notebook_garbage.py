@@ -1,4 +1,5 @@
-"""What is collected around a cell: all that it left, and the whole session only where it may have dropped older cycles."""
+"""What is collected around a cell: all that it left, and the whole session only where it may have dropped older
+cycles."""
 
 import gc
 import weakref

@@ -1,4 +1,5 @@
-"""The page of a comparison: every stack of either capture is in it, and its sums are those of `hiwater diff --format json`."""
+"""The page of a comparison: every stack of either capture is in it, and its sums are those of `hiwater diff --format
+json`."""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ def page_of(told: MatchedComparison, source: str = "none") -> Page:
 
 
 def rows_of_page(page: Page) -> Counter[tuple[Any, ...]]:
-    """(kind, frames) to what grew: without threads, the import system and comprehensions' own frames, as a diff's rows are."""
+    """(kind, frames) to what grew: without threads, the import system and comprehensions' own frames, as a diff's
+    rows are."""
     node, delta, sums = (
         page.column("holders", "node"),
         page.column("holders", "delta_bytes"),

@@ -446,7 +446,8 @@ def test_what_grew_in_the_example_stands_first(tmp_path: Path) -> None:
         for line in said["lines"]
         for frame in frames_of(said, line["after_node"])
     }
-    # A table of the interpreter's own may grow in whatever line comes just then, and so be gone from where it was before.
+    # A table of the interpreter's own may grow in whatever line comes just then, and so be gone from where it was
+    # before.
     gone = [signed_size(line["change_bytes"]) for line in said["lines"] if line["after_node"] is None]
     assert seen["columns"][0].startswith("Change") and seen["lines"][0][4].strip() == (
         f"Pipeline.apply etl_after.py:{changed}"

@@ -59,7 +59,8 @@ def test_the_page_says_of_every_moment_what_json_says(
 
 
 def sums(capture: Capture, compacted: CompactedCapture) -> None:
-    """Whatever was merged, every sum is the capture's: by kind and thread, at the peak, at the end, in every slice, and over all."""
+    """Whatever was merged, every sum is the capture's: by kind and thread, at the peak, at the end, in every slice,
+    and over all."""
     assert int(compacted.columns["total_bytes"].sum()) == int(capture.tables["accounts"]["total_bytes"].sum())
     for name, snapshot in (("peak", capture.peak), ("end", capture.end)):
         for kind, count in snapshot.kind_bytes().items():

@@ -266,7 +266,8 @@ KEEPS_AND_DROPS = """
 
 @pytest.mark.parametrize("options", [[], ["--hiwater"]], ids=["baseline", "throughout"])
 def test_figures_are_of_every_block_and_the_same_when_run_again(run, pytester, options):
-    """Each of 5,000 lists is a block of 72 bytes and one of 8 for its item, and each number above 256 one of 28 to 32."""
+    """Each of 5,000 lists is a block of 72 bytes and one of 8 for its item, and each number above 256 one of 28 to
+    32."""
     again = [*options, "--hiwater-baseline", "memory.json"]
     run(KEEPS_AND_DROPS, *again, "--hiwater-update")
     entries = json.loads((pytester.path / "memory.json").read_text())["entries"]
@@ -321,7 +322,8 @@ def test_a_failing_limit_shows_its_lines_and_keeps_the_capture(run, throughout, 
 
 @pytest.mark.parametrize("throughout", [False, True])
 def test_lines_are_those_of_the_test_alone(run, throughout):
-    """With its setUp and its threads, and without what an earlier test, or the same one with other parameters, keeps from the same line."""
+    """With its setUp and its threads, and without what an earlier test, or the same one with other parameters, keeps
+    from the same line."""
     outcomes, text = run(
         """
         def keep(size): KEPT.append(bytearray(size))

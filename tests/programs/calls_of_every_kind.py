@@ -1,7 +1,7 @@
 """Goes up and down a deep stack by calls of every kind, as a seed says, and takes a block now and then.
 
-`before()` goes the whole way with the interpreter asked for the stack at each block; `main()` goes it again and takes the
-blocks, with nobody looking at a frame. The seed is the first line of the file `seed`.
+`before()` goes the whole way with the interpreter asked for the stack at each block; `main()` goes it again and takes
+the blocks, with nobody looking at a frame. The seed is the first line of the file `seed`.
 """
 
 import contextlib

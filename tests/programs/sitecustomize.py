@@ -1,4 +1,5 @@
-"""Loaded by every interpreter of a test of real programs: has the engine check itself as the program ends, while it still records."""
+"""Loaded by every interpreter of a test of real programs: has the engine check itself as the program ends, while it
+still records."""
 
 import os
 import sys

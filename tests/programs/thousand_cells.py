@@ -1,4 +1,5 @@
-"""A thousand cells in IPython's own shell, in a process of their own: prints how much its memory grew, as JSON. `on` measures them."""
+"""A thousand cells in IPython's own shell, in a process of their own: prints how much its memory grew, as JSON. `on`
+measures them."""
 
 import contextlib
 import gc

@@ -1,4 +1,5 @@
-"""Quick modules of CPython's regression suite have the same results plain and recorded; `make test-cpython` compares all, on each interpreter."""
+"""Quick modules of CPython's regression suite have the same results plain and recorded; `make test-cpython` compares
+all, on each interpreter."""
 
 from __future__ import annotations
 
@@ -48,7 +49,8 @@ def test_the_list_of_modules_names_each_once_and_twenty_as_quick() -> None:
     assert len(test_cpython.modules("quick")) == 20
 
 
-# A suite of two tests. The first fails where a word that only its recorded runs know is there; the second fails every other time.
+# A suite of two tests. The first fails where a word that only its recorded runs know is there; the second fails every
+# other time.
 TWO_TESTS = """
     import pathlib, sys
     turns = pathlib.Path({turns!r})

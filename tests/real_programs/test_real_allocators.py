@@ -1,4 +1,5 @@
-"""Packages that bring an allocator of their own inside: what their blocks hold in RAM is found in mappings that name the library."""
+"""Packages that bring an allocator of their own inside: what their blocks hold in RAM is found in mappings that name
+the library."""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""Real programs do under hiwater what they do alone: same words, same exit code, same files; and the books of each add up.
+"""Real programs do under hiwater what they do alone: same words, same exit code, same files; and the books of each add
+up.
 
-Each runs twice in the same folder, made anew in between: under `python`, then under `hiwater run`. Those whose packages are not
-among the test dependencies, or that take long, are marked `programs`: `make test-programs` installs what they need and runs all.
+Each runs twice in the same folder, made anew in between: under `python`, then under `hiwater run`. Those whose packages
+are not among the test dependencies, or that take long, are marked `programs`: `make test-programs` installs what they
+need and runs all.
 """
 
 from __future__ import annotations
@@ -88,7 +90,8 @@ def run(program: Program, folder: Path, options: Sequence[str] | None, aside: Pa
 
 
 def said(text: str, program: Program) -> list[str]:
-    """The lines that must be the same each time, times and addresses left out, and rules that are as long as a time leaves room for."""
+    """The lines that must be the same each time, times and addresses left out, and rules that are as long as a time
+    leaves room for."""
     lines = [line for line in text.splitlines() if not re.search(program.varying, line)]
     return [re.sub("={2,}", "==", faithful.TIMES.sub("…", line)) for line in lines]
 

@@ -30,7 +30,8 @@ stats()
 
 
 def shown(text: str) -> list[str]:
-    """The figures that are shown, without their values. Of sizes and of free objects there are rows for those that there are."""
+    """The figures that are shown, without their values. Of sizes and of free objects there are rows for those that
+    there are."""
     return [
         re.sub(r"[\d,]+", "0", line.partition("=")[0]).strip()
         for line in text.splitlines()

@@ -1,6 +1,8 @@
-"""What hooked functions do where little is allowed: each action × context of native/README.md, plain and recorded, with the same outcome.
+"""What hooked functions do where little is allowed: each action × context of native/README.md, plain and recorded, with
+the same outcome.
 
-A hang is the failure looked for; what stays live must be right to the byte all the same. tests/extensions/contexts.c has the actions.
+A hang is the failure looked for; what stays live must be right to the byte all the same. tests/extensions/contexts.c
+has the actions.
 """
 
 import functools
@@ -66,7 +68,8 @@ ACTIONS = [
 LAST_ACTIONS = ["_exit", "exec"]  # after which nothing comes
 # A handler of a signal may do less: glibc's own malloc, threads and loader are not for it.
 IN_HANDLERS = ["mappings", "shared_object", "name", "fork", "raw_fork", "vfork", "spawn", "failing_exec"]
-# To load a library waits for the loader's lock, which the constructor holds; threads wait for it at their end where they have TLS to free.
+# To load a library waits for the loader's lock, which the constructor holds; threads wait for it at their end where
+# they have TLS to free.
 IN_CONSTRUCTORS = [action for action in ACTIONS if action != "load"]
 # fork() in a fork's handlers calls them again; a program's own lock would be waited for.
 IN_FORK_HANDLERS = ["heap", "mappings", "segment", "shared_object", "name", "vfork", "failing_exec"]
@@ -170,7 +173,8 @@ def test_a_handler_comes_in_the_midst_of_pythons_allocations(tmp_path: Path, act
 @pytest.mark.parametrize("context", ["ordinary", "among_threads", "thread_end"])
 @pytest.mark.parametrize("action", ["heap", "mappings", "segment", "shared_object", "thread", "name", "fork"])
 def test_errno_stays_what_it_was(tmp_path: Path, context: str, action: str) -> None:
-    """A library between the recorder and the kernel leaves another errno after each call, as one that is waited in does now and then."""
+    """A library between the recorder and the kernel leaves another errno after each call, as one that is waited in
+    does now and then."""
     words = [program(), context, action, "200"]
     assert run(*words, "", "malloc", preloaded="errno_noise") == 0
     assert run(*words, str(tmp_path / "a.hiw"), "malloc", preloaded="errno_noise") == 0
@@ -181,7 +185,8 @@ def test_errno_stays_what_it_was(tmp_path: Path, context: str, action: str) -> N
 def test_a_handler_forks_while_a_meter_watches_resident_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late: bool
 ) -> None:
-    """The recorder has two threads then. Neither makes glibc's fork wait for the malloc that the handler interrupted."""
+    """The recorder has two threads then. Neither makes glibc's fork wait for the malloc that the handler
+    interrupted."""
     monkeypatch.setenv("TEST_WATCH", "1")
     assert recorded_outcome("signal", "fork", 40, "malloc", tmp_path / "a.hiw", late=late) == 0
     check(tmp_path / "a.hiw", "signal", "fork")

@@ -12,7 +12,8 @@ from recording import child_environment, needs_engine
 
 pytestmark = needs_engine
 
-# How the window is opened and closed. Each is run twice in one process: what is loaded at first use is loaded in the first.
+# How the window is opened and closed. Each is run twice in one process: what is loaded at first use is loaded in the
+# first.
 WINDOWS = {
     "with": "with hiwater.record(path, **options): pass",
     "start and stop": """
@@ -93,8 +94,8 @@ def record_nothing(folder: Path, window: str, options: str) -> list[naive_reader
     return [naive_reader.read(folder / f"capture.{number}.hiw") for number in (1, 2)]
 
 
-# From 3.14 on the interpreter copies the functions that `atexit` knows before it calls them, outside any frame. One is the recorder's, where it
-# ends the recording of a whole program.
+# From 3.14 on the interpreter copies the functions that `atexit` knows before it calls them, outside any frame. One is
+# the recorder's, where it ends the recording of a whole program.
 OF_THE_INTERPRETER = [()] if sys.version_info >= (3, 14) else []
 
 
@@ -133,7 +134,8 @@ with hiwater.record(path, **options):
 
 
 def test_what_scopes_do_for_themselves_is_not_recorded(tmp_path: Path) -> None:
-    """Only the objects that the program's own lines make: nothing under a frame of a library, and no thread of hiwater's."""
+    """Only the objects that the program's own lines make: nothing under a frame of a library, and no thread of
+    hiwater's."""
     for capture in record_nothing(tmp_path, SCOPES, "{}"):
         outer = {frames[-1].file for _, _, _, frames in allocated(capture)}
         assert {Path(file).name for file in outer} <= {"nothing.py"}

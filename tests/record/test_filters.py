@@ -1,4 +1,5 @@
-"""Programs that filter their own system calls (seccomp) while they are recorded: membarrier is refused, or ends the process."""
+"""Programs that filter their own system calls (seccomp) while they are recorded: membarrier is refused, or ends the
+process."""
 
 import errno
 import subprocess

@@ -18,7 +18,8 @@ from waiting import wait_until
 
 pytestmark = needs_engine
 
-# Each turn is a function of its own, so that the call tree, and with it the capture, grows: a MiB for about 8,000 of them.
+# Each turn is a function of its own, so that the call tree, and with it the capture, grows: a MiB for about 8,000 of
+# them.
 GROWING = """
 import sys, time
 kept = []

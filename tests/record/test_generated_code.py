@@ -1,4 +1,5 @@
-"""Methods that `dataclasses` and `namedtuple` generate have no file: those of hiwater's own classes are hiwater's, all others the program's."""
+"""Methods that `dataclasses` and `namedtuple` generate have no file: those of hiwater's own classes are hiwater's,
+all others the program's."""
 
 import subprocess
 import sys

@@ -1,4 +1,5 @@
-"""Builds of CPython that differ in what the engine reads: it works there, or says in one line why not and lets the program run."""
+"""Builds of CPython that differ in what the engine reads: it works there, or says in one line why not and lets the
+program run."""
 
 import subprocess
 import sys
@@ -13,8 +14,8 @@ from recording import child_environment, needs_engine
 PRETENDING = "import sys; sys.abiflags = {flags!r}; from hiwater.cli import main; sys.exit(main())"
 OTHER_BUILD = "" if "d" in sys.abiflags else "d"
 
-# The frames of an executable that is linked to a fixed address and takes the address of `free`: its own call stub for it is then what
-# the loader gives to everybody who asks.
+# The frames of an executable that is linked to a fixed address and takes the address of `free`: its own call stub for
+# it is then what the loader gives to everybody who asks.
 FIXED = """\
 #include <stdlib.h>
 int Py_BytesMain(int, char**);

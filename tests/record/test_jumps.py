@@ -1,4 +1,5 @@
-"""Signal handlers that jump (siglongjmp) in the midst of calls that are recorded: the program goes on, and the capture says what it lacks."""
+"""Signal handlers that jump (siglongjmp) in the midst of calls that are recorded: the program goes on, and the
+capture says what it lacks."""
 
 import platform
 import subprocess
@@ -96,7 +97,8 @@ def test_a_handler_after_any_instruction_may_map_memory_and_jump_within_itself(t
 
 @pytest.mark.parametrize("work", ["first_event", "far_blocks", "failing_exec"])
 def test_a_jump_out_of_a_lesser_lock_leaves_it_free(tmp_path: Path, work: str) -> None:
-    """The handler comes in exactly there: at the first event of a thread, as a table grows, as the capture is closed for an exec."""
+    """The handler comes in exactly there: at the first event of a thread, as a table grows, as the capture is closed
+    for an exec."""
     program = (
         "import ctypes, sys, hiwater\n"
         "library = ctypes.CDLL(sys.argv[1])\n"

@@ -1,4 +1,5 @@
-"""The last words of a program that comes near to what limits its memory: in the file even where it is killed, and never at its cost."""
+"""The last words of a program that comes near to what limits its memory: in the file even where it is killed, and
+never at its cost."""
 
 from __future__ import annotations
 
@@ -174,7 +175,8 @@ def test_an_executed_child_has_the_ceiling_that_was_asked_for_unless_the_program
     inherited, of_program = map(int, done.stdout.split())
     assert inherited > 300 << 20 and of_program == 1 << 30, done.stderr
     run = hiwater.open_run(folder / "a.hiw")
-    # Where _posixsubprocess is built into the interpreter, the child of its fork has a capture until it executes the program.
+    # Where _posixsubprocess is built into the interpreter, the child of its fork has a capture until it executes the
+    # program.
     programs = [one for one in run.captures if one.facts.get("started_by") != "fork"]
     assert sorted(one.facts.get("limit_bytes", "") for one in programs) == ["", str(300 << 20), str(300 << 20)]
     assert {one.pressure[-1].address_space_limit for one in run.captures if one.pressure} <= {300 << 20, 1 << 30}

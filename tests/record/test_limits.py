@@ -1,4 +1,5 @@
-"""Limits of address space and of data (`ulimit -v`, `ulimit -d`): a recording takes little of either, and goes on where the program meets its limit."""
+"""Limits of address space and of data (`ulimit -v`, `ulimit -d`): a recording takes little of either, and goes on
+where the program meets its limit."""
 
 from __future__ import annotations
 
@@ -98,7 +99,8 @@ def test_a_program_that_meets_its_limit_is_recorded_to_its_end(
     )
     assert plain.returncode == recorded.returncode == 6, recorded.stderr
     assert recorded.stderr == ""
-    # An exact recording keeps 4 bytes for each 16 where small blocks are, and 8 for each 512 where large ones are; tuples and their ints are small.
+    # An exact recording keeps 4 bytes for each 16 where small blocks are, and 8 for each 512 where large ones are;
+    # tuples and their ints are small.
     share = 0.75 if kind == "objects" and not options else 0.97
     before = [int(word) for word in plain.stdout.split()]
     after = [int(word) for word in recorded.stdout.split()]

@@ -1,4 +1,5 @@
-"""A program whose main thread ends alone, or is ended by the kernel: the process ends as without hiwater, whose thread is the last one."""
+"""A program whose main thread ends alone, or is ended by the kernel: the process ends as without hiwater, whose
+thread is the last one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Thread states of the interpreter that move between threads and stacks: each block is under the lines that allocated it, and nothing crashes."""
+"""Thread states of the interpreter that move between threads and stacks: each block is under the lines that
+allocated it, and nothing crashes."""
 
 import subprocess
 import sys
@@ -31,7 +32,8 @@ with hiwater.record("a.hiw"):
 assert count > 0, count
 """
 )
-# The frames from `deep` up are the same, at the same addresses, each time that a turn begins; only the line below them is another.
+# The frames from `deep` up are the same, at the same addresses, each time that a turn begins; only the line below them
+# is another.
 FIBER = COMMON + (
     """\
 def inner():

@@ -1,5 +1,5 @@
-"""Other tools in a recorded process: those that exchange call slots, keep descriptors, or close all they find. What they do goes by us, and
-what we do by them."""
+"""Other tools in a recorded process: those that exchange call slots, keep descriptors, or close all they find. What
+they do goes by us, and what we do by them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Requests that are refused, ceilings, and the OOM killer: the program ends as it would have, and the capture says what happened."""
+"""Requests that are refused, ceilings, and the OOM killer: the program ends as it would have, and the capture says
+what happened."""
 
 import contextlib
 import json
@@ -222,7 +223,8 @@ def test_a_kill_by_the_groups_limit_is_told_with_what_held_memory(tmp_path: Path
 
 
 def test_the_last_lines_of_a_run_tell_that_a_worker_was_killed_by_the_groups_limit(tmp_path: Path) -> None:
-    """The process that writes them is in the group, too: where it is one too many, the kernel ends it and not the program."""
+    """The process that writes them is in the group, too: where it is one too many, the kernel ends it and not the
+    program."""
     text = """\
 import os
 if os.fork() == 0:

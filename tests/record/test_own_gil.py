@@ -1,4 +1,5 @@
-"""Interpreters with a GIL of their own (Python 3.12 and later) allocate while recordings start and stop in the main one.
+"""Interpreters with a GIL of their own (Python 3.12 and later) allocate while recordings start and stop in the main
+one.
 
 They read an allocator's function and its context one after the other, and no lock is in between.
 """
@@ -14,8 +15,8 @@ from recording import child_environment, needs_engine
 
 pytestmark = needs_engine
 
-# Calls each function with the context of the other moment, as an interpreter does that reads one before the recording starts or stops, and
-# the other after.
+# Calls each function with the context of the other moment, as an interpreter does that reads one before the recording
+# starts or stops, and the other after.
 MIXED = """\
 import ctypes, sys, hiwater
 if sys.argv[2:] == ["traced"]:

@@ -1,4 +1,5 @@
-"""Children that no fork handler hears of: made by `_Fork()`, by system calls, by vfork. None writes into the capture of its parent."""
+"""Children that no fork handler hears of: made by `_Fork()`, by system calls, by vfork. None writes into the capture
+of its parent."""
 
 from __future__ import annotations
 

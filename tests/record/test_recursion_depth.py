@@ -1,4 +1,5 @@
-"""A program recurses as deep under hiwater as under python, to the frame, and is told the same when it is at the end."""
+"""A program recurses as deep under hiwater as under python, to the frame, and is told the same when it is at the
+end."""
 
 from __future__ import annotations
 
@@ -13,8 +14,8 @@ from recording import needs_engine
 
 pytestmark = needs_engine
 
-# Each way down counts its levels in `level`, and stops where the interpreter says so. On 3.11 calls in C and in Python count together,
-# from 3.12 to 3.13 apart, and from 3.14 on C goes by the bytes of the stack.
+# Each way down counts its levels in `level`, and stops where the interpreter says so. On 3.11 calls in C and in Python
+# count together, from 3.12 to 3.13 apart, and from 3.14 on C goes by the bytes of the stack.
 WAYS = """
 import re, sys, threading, runpy, atexit
 
@@ -143,7 +144,8 @@ FORMS = {
     "folder": ["folder"],
 }
 DOORS = {
-    # Not by `python -m hiwater`: it has been through runpy once, whose calls the interpreter of 3.12 and 3.13 then counts otherwise.
+    # Not by `python -m hiwater`: it has been through runpy once, whose calls the interpreter of 3.12 and 3.13 then
+    # counts otherwise.
     "run": [str(Path(sys.executable).with_name("hiwater")), "run", "-q", "-o", "{out}"],
     "python -m": ["-m", "hiwater", "run", "-q", "-o", "{out}"],
     "sampled": ["-m", "hiwater", "run", "-q", "--sample", "64KiB", "-o", "{out}"],

@@ -1,4 +1,5 @@
-"""Another thread loads and unloads a library while recordings start and stop, which change call slots in all loaded libraries."""
+"""Another thread loads and unloads a library while recordings start and stop, which change call slots in all loaded
+libraries."""
 
 import subprocess
 import sys

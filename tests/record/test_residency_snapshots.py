@@ -49,7 +49,8 @@ def test_the_highest_look_is_near_the_peak_and_names_who_holds_what(tmp_path: Pa
     assert capture.resident.peak_bytes * 0.93 < look.resident_bytes <= capture.resident.peak_bytes + 2 * MIB
     assert sum(part.resident_bytes for part in look.parts) == look.resident_bytes
     assert abs(resident_of(look, "anonymous maps") + resident_of(look, "unexplained") - 64 * MIB) < 2 * MIB
-    # A look is taken whenever there is clearly more than at the one before: what came after the last one may all be of objects.
+    # A look is taken whenever there is clearly more than at the one before: what came after the last one may all be of
+    # objects.
     assert resident_of(look, "Python objects, live") > 500_000 * 16 - capture.resident.peak_bytes * 0.07
     assert resident_of(look, "hiwater's overhead") > MIB
     (block,) = [block for block in look.large if block.bytes == 128 * MIB]
@@ -93,7 +94,8 @@ for thread in threads: thread.join()
 @pytest.mark.parametrize("text", SHORT_PEAKS.values(), ids=SHORT_PEAKS)
 def test_a_peak_that_a_release_ends_at_once_has_a_snapshot(text: str, options: tuple[str, ...], tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(text)
-    # The program waits for the sampler's thread for a limited time, and on a busy machine that thread may come, or come to its end, too late.
+    # The program waits for the sampler's thread for a limited time, and on a busy machine that thread may come, or come
+    # to its end, too late.
     for _ in range(3):
         run_hiwater("run", "-q", *options, "-o", tmp_path / "c.hiw", tmp_path / "program.py")
         capture = hiwater.open(tmp_path / "c.hiw")
@@ -148,7 +150,8 @@ def test_views_show_it(tmp_path: Path) -> None:
     "ending", ["os.execv('/bin/true', ['true'])", "os.kill(os.getpid(), 15)", "os.kill(os.getpid(), 9)"]
 )
 def test_what_was_written_before_an_abrupt_end_was_touched(tmp_path: Path, ending: str) -> None:
-    """The last residency snapshot before such an end may be from the middle of the writing. Nothing tells of what came after it."""
+    """The last residency snapshot before such an end may be from the middle of the writing. Nothing tells of what
+    came after it."""
     text = f"""
 import os
 held = []

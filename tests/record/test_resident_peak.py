@@ -1,4 +1,5 @@
-"""The resident peak of a recorded program is what the kernel says of the plain one, and the end of a recording needs no memory."""
+"""The resident peak of a recorded program is what the kernel says of the plain one, and the end of a recording needs
+no memory."""
 
 import subprocess
 import sys

@@ -1,4 +1,5 @@
-"""Sampled mode: figures within the error they claim, totals exact, and everything else as in a recording of every block."""
+"""Sampled mode: figures within the error they claim, totals exact, and everything else as in a recording of every
+block."""
 
 import json
 import os
@@ -88,7 +89,8 @@ def test_every_function_and_the_whole_are_within_their_errors(tmp_path: Path, ex
 
 def test_what_was_allocated_in_all_is_exact(tmp_path: Path, exact: Capture) -> None:
     totals, truth = run(tmp_path, "sampled", "--sample", "64KiB").totals, exact.totals
-    # The two interpreters differ by a little of their own: what hiwater's frames allocate is left out of one of them only.
+    # The two interpreters differ by a little of their own: what hiwater's frames allocate is left out of one of them
+    # only.
     assert abs(totals.allocated_bytes - truth.allocated_bytes) < 0.002 * truth.allocated_bytes
     assert abs(totals.allocations - truth.allocations) < 0.002 * truth.allocations
 
@@ -265,7 +267,8 @@ print(sys.getallocatedblocks() - before)
 
 @pytest.mark.parametrize("step", ["1KiB", "4KiB", "16KiB"])
 def test_small_objects_that_are_sampled_are_objects_like_all_others(tmp_path: Path, step: str) -> None:
-    """Where few are sampled they come from malloc: what is in them, what becomes of them, and CPython's own count of blocks."""
+    """Where few are sampled they come from malloc: what is in them, what becomes of them, and CPython's own count of
+    blocks."""
     program, path = tmp_path / "program.py", tmp_path / "capture.hiw"
     program.write_text(RESIZED)
     recorded = [sys.executable, "-m", "hiwater", "run", "-q", "--sample", step, "-o", path, program]
@@ -286,7 +289,8 @@ def test_small_objects_that_are_sampled_are_objects_like_all_others(tmp_path: Pa
 
 
 def test_objects_sampled_in_a_recording_outlive_it(tmp_path: Path) -> None:
-    """They came from malloc and go back there, with no hook of ours between; a recording of every block may begin before they go."""
+    """They came from malloc and go back there, with no hook of ours between; a recording of every block may begin
+    before they go."""
     program = tmp_path / "program.py"
     program.write_text("""
 import hiwater

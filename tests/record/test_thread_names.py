@@ -362,7 +362,8 @@ def test_a_name_is_cut_between_characters(tmp_path: Path) -> None:
 
 
 def test_many_names(tmp_path: Path) -> None:
-    """1,000 names and as many renames are followed; then threads share one name, and those that live at the end have their last."""
+    """1,000 names and as many renames are followed; then threads share one name, and those that live at the end have
+    their last."""
     recorded = named(
         tmp_path,
         """

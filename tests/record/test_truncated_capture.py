@@ -1,4 +1,5 @@
-"""Somebody truncates or overwrites the capture while it is written: the program does not notice, and the end of the run says so."""
+"""Somebody truncates or overwrites the capture while it is written: the program does not notice, and the end of the
+run says so."""
 
 from __future__ import annotations
 

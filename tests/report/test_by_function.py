@@ -1,4 +1,5 @@
-"""`--by function`: functions of one name in one file are told apart, and a comprehension is part of the function around it, in every output."""
+"""`--by function`: functions of one name in one file are told apart, and a comprehension is part of the function
+around it, in every output."""
 
 from __future__ import annotations
 

@@ -243,7 +243,8 @@ def test_several_captures_are_in_one_file(capture: Path, output_format: str) -> 
 
 
 def test_every_format_is_known_to_run() -> None:
-    """`hiwater run --format` takes what `hiwater report --format` takes, but for source, which is a report of its own."""
+    """`hiwater run --format` takes what `hiwater report --format` takes, but for source, which is a report of its
+    own."""
     from hiwater.cli import run_arguments
 
     known = {*run_arguments.SHOWN_FORMATS, *run_arguments.FILE_SUFFIXES}

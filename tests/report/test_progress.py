@@ -1,4 +1,5 @@
-"""The line that shows long work, on a real terminal (a pseudo-terminal). What must take long waits until the test has seen the line."""
+"""The line that shows long work, on a real terminal (a pseudo-terminal). What must take long waits until the test
+has seen the line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Standard output that is closed, full, or read by nobody any more: every verb says so in one line, and leaves no traceback."""
+"""Standard output that is closed, full, or read by nobody any more: every verb says so in one line, and leaves no
+traceback."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The Python processes that a recorded program starts: each is recorded, exactly, however it is started and however it ends."""
+"""The Python processes that a recorded program starts: each is recorded, exactly, however it is started and however
+it ends."""
 
 import json
 import os
@@ -25,7 +26,8 @@ pytestmark = needs_engine
 
 BYTES = 100_003
 ROW_BYTES = 512
-# `take(n)` allocates n blocks of a size of their own. Modules of multiprocessing are looked for in the program's folder.
+# `take(n)` allocates n blocks of a size of their own. Modules of multiprocessing are looked for in the program's
+# folder.
 CHILD = f"""
 import os, sys, time
 
@@ -560,7 +562,8 @@ START_A_CHILD = {
 
 @pytest.mark.parametrize("start", START_A_CHILD.values(), ids=list(START_A_CHILD))
 def test_a_program_that_only_waits_for_its_child_is_still_watched(tmp_path: Path, start: str) -> None:
-    """For it, there are samples, last words and answers to requests. It asks for no memory, and its recorder's thread ended before the fork."""
+    """For it, there are samples, last words and answers to requests. It asks for no memory, and its recorder's
+    thread ended before the fork."""
     waits = f"""
         import os, signal, subprocess
         read = os.read

@@ -1,4 +1,5 @@
-"""The command line as a whole: what it answers to a word that it does not know, the examples of `--help`, and completion by shells."""
+"""The command line as a whole: what it answers to a word that it does not know, the examples of `--help`, and
+completion by shells."""
 
 from __future__ import annotations
 

@@ -121,7 +121,8 @@ def test_a_full_disk_is_said_before_the_program_runs(tmp_path: Path) -> None:
 
 
 NAMED = "import sys\nprint(sys.argv, sys.path[0], __file__, sys.orig_argv[-3:])\n"
-LONG = "#!/bin/sh\n'''exec' \"/opt/python/bin/python3\" \"$0\" \"$@\"\n' '''\n"  # as pip writes it for an interpreter with a long path
+# as pip writes it for an interpreter with a long path
+LONG = "#!/bin/sh\n'''exec' \"/opt/python/bin/python3\" \"$0\" \"$@\"\n' '''\n"
 
 
 @pytest.mark.parametrize("start", ["#!/usr/bin/env python3\n", LONG], ids=["short", "long"])

@@ -53,7 +53,8 @@ def test_with_the_engine_it_records_to_prove_it() -> None:
 
 @pytest.mark.skipif(not HAS_ENGINE, reason="built without the engine")
 def test_without_the_start_up_file_it_says_so(tmp_path: Path) -> None:
-    """An interpreter with hiwater on its path, and without the file in its site-packages that has children record themselves."""
+    """An interpreter with hiwater on its path, and without the file in its site-packages that has children record
+    themselves."""
     venv.create(tmp_path / "bare", symlinks=True)
     native = [importlib.import_module(f"hiwater.{name}").__file__ for name in ("_core", "_mapping")]
     (tmp_path / "hiwater").mkdir()

@@ -357,7 +357,8 @@ FORKS_WITH_HOOKS = """
 
 
 def test_forks_warn_of_no_thread_of_ours(pair: Pair) -> None:
-    """CPython counts the threads after each fork, in some versions after the program's hooks. Under `-W error` it shows nothing."""
+    """CPython counts the threads after each fork, in some versions after the program's hooks. Under `-W error` it
+    shows nothing."""
     pair.write("forks.py", FORKS_WITH_HOOKS)
     assert b"multi-threaded" not in pair.same("forks.py", options=["-W", "always"]).stderr
 

@@ -279,7 +279,8 @@ STEPS = {
 
 
 def do_steps(both: Both, order: str, afterwards: str = "") -> None:
-    """In a program of its own: T and t start and stop tracemalloc, r and s a recording, exact and sampled, R ends it; the others hold and drop."""
+    """In a program of its own: T and t start and stop tracemalloc, r and s a recording, exact and sampled, R ends
+    it; the others hold and drop."""
     lines = "\n".join(STEPS[step] for step in order)
     (both.folder / "program.py").write_text(f"import hiwater, tracemalloc\nkept, made = [], []\n{lines}\n{afterwards}")
     done = both.run("program.py", under=False)

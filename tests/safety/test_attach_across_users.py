@@ -1,4 +1,5 @@
-"""Root attaches to a process of another user, who tries to have root write elsewhere, or to write to root's terminal."""
+"""Root attaches to a process of another user, who tries to have root write elsewhere, or to write to root's
+terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What the start-up file obeys: never the environment of another user, and nothing in a privileged or isolated interpreter."""
+"""What the start-up file obeys: never the environment of another user, and nothing in a privileged or isolated
+interpreter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Every count, size and decompression in a file that came from elsewhere has a bound, which is checked before memory is taken."""
+"""Every count, size and decompression in a file that came from elsewhere has a bound, which is checked before memory
+is taken."""
 
 from __future__ import annotations
 

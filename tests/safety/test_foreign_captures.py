@@ -1,4 +1,5 @@
-"""Captures that came from elsewhere: they name files, and no report, page or view quotes, follows or waits for what they name."""
+"""Captures that came from elsewhere: they name files, and no report, page or view quotes, follows or waits for what
+they name."""
 
 from __future__ import annotations
 
@@ -204,7 +205,8 @@ def test_the_file_of_events_of_this_process_is_one(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("what", ["link", "fifo", "folder"])
 def test_a_folder_of_children_leads_nowhere(tmp_path: Path, what: str) -> None:
-    """Neither its index nor the capture of a child is followed or waited for; what is sound is shown, and the rest is named."""
+    """Neither its index nor the capture of a child is followed or waited for; what is sound is shown, and the rest
+    is named."""
     capture, folder = tmp_path / "run.hiw", tmp_path / "run.hiw.d"
     capture.write_bytes(naming("a.py", run_id="x").to_bytes())
     (tmp_path / "other.hiw").write_bytes(naming("other.py", run_id="x").to_bytes())

@@ -1,4 +1,5 @@
-"""What cannot be done is one clear line, whichever verb is asked: numbers of more than 64 bits, names that are too long, and empty ones."""
+"""What cannot be done is one clear line, whichever verb is asked: numbers of more than 64 bits, names that are too
+long, and empty ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Others put FIFOs and folders where a recording writes: it neither waits for them nor writes into them, and says so."""
+"""Others put FIFOs and folders where a recording writes: it neither waits for them nor writes into them, and says
+so."""
 
 from __future__ import annotations
 

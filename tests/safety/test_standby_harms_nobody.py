@@ -1,4 +1,5 @@
-"""A program in standby keeps no descriptor, starts as without it wherever it can have none, and nobody can take its standby away."""
+"""A program in standby keeps no descriptor, starts as without it wherever it can have none, and nobody can take its
+standby away."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Names of a program that a terminal would obey, or that look like a line of hiwater's, are shown escaped by every verb."""
+"""Names of a program that a terminal would obey, or that look like a line of hiwater's, are shown escaped by every
+verb."""
 
 from __future__ import annotations
 

@@ -148,7 +148,8 @@ def test_tracemalloc_counts_its_own_peak_and_leaves_tracing_as_it_was() -> None:
 
 
 def test_an_interval_of_a_millisecond_is_kept() -> None:
-    """Other work on the machine holds up this sample or that: none comes before its time, and those that nothing held up are there."""
+    """Other work on the machine holds up this sample or that: none comes before its time, and those that nothing
+    held up are there."""
     stamps = memory_usage((time.sleep, (1,)), interval=0.001, timestamps=True)
     gaps = [later[1] - earlier[1] for earlier, later in pairwise(stamps)]
     assert len(stamps) <= 1000 * (stamps[-1][1] - stamps[0][1]) + 3

@@ -1,4 +1,5 @@
-"""Scopes: each scope's figures against a model that sees every value, for traces of nested, overlapping and repeated scopes."""
+"""Scopes: each scope's figures against a model that sees every value, for traces of nested, overlapping and repeated
+scopes."""
 
 import asyncio
 import random

@@ -27,8 +27,8 @@ from hiwater.scopes.tracker import Tracker
 from recording import needs_engine
 from waiting import wait_until
 
-# glibc raises this by itself when a large block is freed, and then keeps memory that it gave back before: peaks would depend on
-# what ran earlier.
+# glibc raises this by itself when a large block is freed, and then keeps memory that it gave back before: peaks would
+# depend on what ran earlier.
 ctypes.CDLL(None).mallopt(-3, 128 * 1024)  # M_MMAP_THRESHOLD
 MIB = 2**20
 TEMPORARY = 30_000_000  # of a list: 229 MiB
@@ -45,7 +45,8 @@ needs_mark = pytest.mark.skipif(not exact(), reason="the high-water mark cannot 
 
 
 def resident():
-    """What is resident, in bytes, by a walk of the page tables: what anybody gives back between two figures is in neither."""
+    """What is resident, in bytes, by a walk of the page tables: what anybody gives back between two figures is in
+    neither."""
     with open("/proc/self/smaps_rollup", "rb", buffering=0) as rollup:  # a buffer has 128 KiB from 3.14 on
         return next(int(line.split()[1]) << 10 for line in rollup if line.startswith(b"Rss:"))
 
@@ -408,7 +409,7 @@ def test_logs_to_a_stream_a_logger_and_nowhere(tmp_path, caplog):
         closed.close()  # the program is not made to suffer
 
 
-# --- ResourceTracker: the faults of the published class, by their number in its review ---------------------------------------
+# --- ResourceTracker: the faults of the published class, by their number in its review --------------------------------
 
 
 @needs_mark
@@ -511,7 +512,7 @@ def test_16_a_timeline_is_sampled_and_stays_bounded(monkeypatch):
     assert all(size > MIB for _, size in samples)
 
 
-# --- ResourceTracker and MemoryMonitor: what the article shows, line by line --------------------------------------------------
+# --- ResourceTracker and MemoryMonitor: what the article shows, line by line ------------------------------------------
 
 PUBLISHED_LINES = (
     ("Execution time", "seconds"),
@@ -625,7 +626,8 @@ def test_readings_of_a_monitor_that_was_not_started():
     monitor = hiwater.compat.MemoryMonitor()
     monitor.monitor_memory()
     first = monitor.initial_cpu_memory
-    # A mapping of its own: malloc may serve a block of any size from pages that earlier tests left resident in its heap.
+    # A mapping of its own: malloc may serve a block of any size from pages that earlier tests left resident in its
+    # heap.
     with mmap.mmap(-1, 20 * MIB) as held:
         held[:: mmap.PAGESIZE] = b"x" * (len(held) // mmap.PAGESIZE)
         monitor.monitor_memory()

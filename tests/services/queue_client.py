@@ -1,6 +1,7 @@
 """Sends tasks to the workers of the current folder and prints the answers and their times.
 
-The broker of files ends a worker that reads a message while it is being written. So messages are written elsewhere, and moved.
+The broker of files ends a worker that reads a message while it is being written. So messages are written elsewhere, and
+moved.
 """
 
 import json

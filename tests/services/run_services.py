@@ -1,7 +1,9 @@
-"""Runs real services plain, recorded exactly and sampled, under the same load on loopback, and compares them: `make test-services`.
+"""Runs real services plain, recorded exactly and sampled, under the same load on loopback, and compares them: `make
+test-services`.
 
-Each answer is checked, each run must be one report of all its processes, and viewers come and go while the services work. Times are compared in rounds
-that follow each other closely, since other work on the machine changes them: a ratio is the median over the rounds of the ratio of their medians (p50).
+Each answer is checked, each run must be one report of all its processes, and viewers come and go while the services
+work. Times are compared in rounds that follow each other closely, since other work on the machine changes them: a ratio
+is the median over the rounds of the ratio of their medians (p50).
 """
 
 from __future__ import annotations
@@ -99,7 +101,7 @@ def command(service: Service, mode: str, port: int = 0, *more: str) -> list[str]
     return [sys.executable, *recorder, *words, *more]
 
 
-# --- load ------------------------------------------------------------------------------------------------------------------------------
+# --- load -------------------------------------------------------------------------------------------------------------
 
 
 def ask(port: int, number: int) -> tuple[int, float]:
@@ -155,7 +157,7 @@ def stopped(process: subprocess.Popen[str]) -> tuple[int, str]:
     return process.returncode, said
 
 
-# --- services --------------------------------------------------------------------------------------------------------------------------
+# --- services ---------------------------------------------------------------------------------------------------------
 
 
 def serve(service: Service, folders: dict[str, Path], found: Found, rounds: int, requests: int, viewers: int) -> None:
@@ -190,7 +192,8 @@ def serve(service: Service, folders: dict[str, Path], found: Found, rounds: int,
 
 
 def processor_seconds(pid: int) -> float:
-    """The processor's time so far of a process and its descendants, without the threads of recorders, whose time depends on how long it all takes."""
+    """The processor's time so far of a process and its descendants, without the threads of recorders, whose time
+    depends on how long it all takes."""
     ticks = 0
     for one in (pid, *procfs.descendants_of(pid)):
         for thread in os.listdir(f"/proc/{one}/task"):
@@ -226,7 +229,7 @@ def repeat(service: Service, folders: dict[str, Path], found: Found, rounds: int
             found.check(list(range(requests)), json.loads(done.stdout), mode)
 
 
-# --- viewers and reports ---------------------------------------------------------------------------------------------------------------
+# --- viewers and reports ----------------------------------------------------------------------------------------------
 
 
 def view(folder: Path, burst: Callable[[], list[tuple[int, float]]], found: Found, requests: int, viewers: int) -> None:

@@ -1,4 +1,5 @@
-"""What every service here does for a request: build a table, write it as JSON, read that again, and compress it, as web services do."""
+"""What every service here does for a request: build a table, write it as JSON, read that again, and compress it, as
+web services do."""
 
 import json
 import time
@@ -8,7 +9,8 @@ ROWS = 300
 
 
 def answer(number: int) -> tuple[int, float]:
-    """The answer for a number, and the milliseconds of the processor's time that it took: workers share the processors with others."""
+    """The answer for a number, and the milliseconds of the processor's time that it took: workers share the
+    processors with others."""
     began = time.thread_time()
     rows = [{"id": index, "name": f"row {index}", "value": number * index} for index in range(ROWS)]
     text = json.dumps(rows)

@@ -1,4 +1,5 @@
-"""Services with several processes answer the same while they are recorded and watched, and leave one report. `make test-services` measures them."""
+"""Services with several processes answer the same while they are recorded and watched, and leave one report. `make
+test-services` measures them."""
 
 import importlib.util
 

@@ -1,4 +1,5 @@
-"""A server of the standard library alone, with four workers that are forked before the first request. SIGTERM ends it."""
+"""A server of the standard library alone, with four workers that are forked before the first request. SIGTERM ends
+it."""
 
 import os
 import signal

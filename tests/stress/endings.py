@@ -1,5 +1,6 @@
-"""Random programs that end in every manner, recorded while others truncate, overwrite, delete, move and share the capture: the exit code and
-the output are the program's own every time. `python tests/stress/endings.py [COUNT [SEED]]`; a failure names the seed that makes it again.
+"""Random programs that end in every manner, recorded while others truncate, overwrite, delete, move and share the
+capture: the exit code and the output are the program's own every time. `python tests/stress/endings.py [COUNT [SEED]]`;
+a failure names the seed that makes it again.
 """
 
 from __future__ import annotations
@@ -93,7 +94,8 @@ def _overwrite(path: Path, chance: random.Random) -> None:
 
 
 def _scribble(path: Path, chance: random.Random) -> None:
-    # As another program that has a writable mapping: the size stays. Behind the header, so that it is not found at once.
+    # As another program that has a writable mapping: the size stays. Behind the header, so that it is not found at
+    # once.
     with open(path, "r+b") as file:
         file.seek(chance.randrange(300_000, 1_000_000))
         file.write(chance.randbytes(50_000))
@@ -126,7 +128,8 @@ HARMS: list[Callable[[Path, random.Random], None] | None] = [
 
 @dataclass(frozen=True)
 class Case:
-    """One program, how it is recorded, what others do to its capture and when; and a signal from outside, 0 for none."""
+    """One program, how it is recorded, what others do to its capture and when; and a signal from outside, 0 for
+    none."""
 
     seed: int
     load: str

@@ -1,7 +1,9 @@
-"""Fuzzing: captures and the files around them, changed in all ways that `mutants` and `parts` know, are read by every verb and written in every format.
+"""Fuzzing: captures and the files around them, changed in all ways that `mutants` and `parts` know, are read by every
+verb and written in every format.
 
-`make fuzz` runs 100,000 mutants of a random seed; `python tests/stress/fuzz.py [COUNT [SEED]]` does too. Each must give an answer, or one clear line and exit code 2, within 5 s of processor time and 512 MiB; and one changed figure must never change a peak
-that is still called sound. What does not is kept and named, and the exit code is 1.
+`make fuzz` runs 100,000 mutants of a random seed; `python tests/stress/fuzz.py [COUNT [SEED]]` does too. Each must give
+an answer, or one clear line and exit code 2, within 5 s of processor time and 512 MiB; and one changed figure must
+never change a peak that is still called sound. What does not is kept and named, and the exit code is 1.
 """
 
 from __future__ import annotations
@@ -131,8 +133,9 @@ UNSAFE = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 def build_originals(folder: Path) -> None:
-    """Captures of pretended programs, the same every time, with every table: of one process, of a killed one, of one that was watched from outside, of a
-    run of several processes, merged, with a history of a device, and such a history."""
+    """Captures of pretended programs, the same every time, with every table: of one process, of a killed one, of one
+    that was watched from outside, of a run of several processes, merged, with a history of a device, and such a
+    history."""
     random = Random(1)
     events = [
         (random.randrange(31), random.randrange(len(KINDS)), random.randrange(1, 5000), random.randrange(10))

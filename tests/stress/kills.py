@@ -1,5 +1,5 @@
-"""Programs that are killed at any moment, and many readers at once of one that runs: no capture is lost, and the program notices nobody.
-`python tests/stress/kills.py [KILLS [READERS]]`.
+"""Programs that are killed at any moment, and many readers at once of one that runs: no capture is lost, and the
+program notices nobody. `python tests/stress/kills.py [KILLS [READERS]]`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""Long runs: a recorded program allocates, starts threads and forks very often, and neither time nor memory for one more may grow.
+"""Long runs: a recorded program allocates, starts threads and forks very often, and neither time nor memory for one
+more may grow.
 
-`make test-long` runs it: 10⁹ allocations, 10⁵ threads started by C, 10⁵ by Python, 10⁵ forks beside threads that allocate. `WORDS='--share 100'` runs
-a hundredth of each. `make test-service-hour` runs a service that makes 100,000 allocations a second for an hour; `--share 6` is ten minutes of it.
-Each part is recorded in a process of its own, which measures itself at ten moments. Exits 1 where something grows.
+`make test-long` runs it: 10⁹ allocations, 10⁵ threads started by C, 10⁵ by Python, 10⁵ forks beside threads that
+allocate. `WORDS='--share 100'` runs a hundredth of each. `make test-service-hour` runs a service that makes 100,000
+allocations a second for an hour; `--share 6` is ten minutes of it. Each part is recorded in a process of its own, which
+measures itself at ten moments. Exits 1 where something grows.
 """
 
 from __future__ import annotations
@@ -37,17 +39,19 @@ CHUNKS = 50  # of a part; the cost of one is measured, and their median is the p
 
 @dataclass(frozen=True)
 class Work:
-    """What a run does again and again, and the clock that its cost is measured by: of the process, or of the main thread.
+    """What a run does again and again, and the clock that its cost is measured by: of the process, or of the main
+    thread.
 
-    The kernel's work on behalf of a process takes up to twice as long on a busy machine. Work that is mostly the kernel's is therefore compared with
-    the same work of a process that is not recorded, and the two take turns.
+    The kernel's work on behalf of a process takes up to twice as long on a busy machine. Work that is mostly the
+    kernel's is therefore compared with the same work of a process that is not recorded, and the two take turns.
     """
 
     count: int
     prepare: Callable[[], Callable[[int], None]]
     clock: Callable[[], int] = time.process_time_ns
     is_compared: bool = False
-    has_new_stacks: bool = False  # its tables grow with these: memory and capture are compared with what they were, and with a process beside
+    # its tables grow with these: memory and capture are compared with what they were, and with a process beside
+    has_new_stacks: bool = False
     is_asked_for: bool = False  # run only where it is named
 
     def begin(self) -> Callable[[int], float]:
@@ -66,8 +70,8 @@ class Work:
 class Part:
     """A tenth of a run: what one item costs, and the state after it.
 
-    The cost is processor time in ns, the least of the chunks, since other load only adds to it. For work that is compared it is the ratio to the
-    process that is not recorded, the median of the chunks.
+    The cost is processor time in ns, the least of the chunks, since other load only adds to it. For work that is
+    compared it is the ratio to the process that is not recorded, the median of the chunks.
     """
 
     cost: float
@@ -141,7 +145,8 @@ def forks() -> Callable[[int], None]:
 
 
 def service() -> Callable[[int], None]:
-    """A hundred requests a second, each with 1,000 allocations: half of them by C, half by Python, which holds its last 10,000 blocks.
+    """A hundred requests a second, each with 1,000 allocations: half of them by C, half by Python, which holds its last
+    10,000 blocks.
 
     A request in 3,000, one each 30 seconds, comes from code that is new.
     """
@@ -191,7 +196,8 @@ def environment() -> dict[str, str]:
 
 
 class Unrecorded:
-    """A process that does the same work when it is told to, by the pipes to it. The recorded program did not start it, and so it is not recorded."""
+    """A process that does the same work when it is told to, by the pipes to it. The recorded program did not start
+    it, and so it is not recorded."""
 
     def __init__(self, asked: int, answers: int) -> None:
         self._asked, self._answers = os.fdopen(asked, "w"), os.fdopen(answers)
@@ -214,7 +220,8 @@ def compared(name: str) -> Iterator[tuple[int, ...]]:
 
 
 def alone(name: str, count: int) -> None:
-    """Do the work of `measure` in a process that is not recorded: prints a row for each part, the least cost and resident memory."""
+    """Do the work of `measure` in a process that is not recorded: prints a row for each part, the least cost and
+    resident memory."""
     timed = WORKS[name].begin()
     for chunks in (*WARM_UP, *[CHUNKS] * PARTS):
         cost = min(timed(max(1, count // PARTS // CHUNKS)) for _ in range(chunks))
@@ -223,7 +230,8 @@ def alone(name: str, count: int) -> None:
 
 @contextlib.contextmanager
 def beside(name: str, count: int) -> Iterator[Callable[[], list[tuple[float, int]]]]:
-    """Do the same work in a process that is not recorded; yields what waits for its end and returns its cost and resident memory of each part."""
+    """Do the same work in a process that is not recorded; yields what waits for its end and returns its cost and
+    resident memory of each part."""
     with subprocess.Popen(
         [sys.executable, __file__, "--alone", name, str(count)], env=environment(), stdout=subprocess.PIPE, text=True
     ) as process:
@@ -238,7 +246,8 @@ def serve(name: str) -> None:
 
 
 def measure(name: str, count: int, capture: Path, pipes: Sequence[int]) -> None:
-    """The program that is recorded: prints a row for each part. `pipes` are those to a process that is not, where the work is compared."""
+    """The program that is recorded: prints a row for each part. `pipes` are those to a process that is not, where
+    the work is compared."""
     from hiwater import _core
 
     work = WORKS[name]
@@ -263,7 +272,8 @@ def measure(name: str, count: int, capture: Path, pipes: Sequence[int]) -> None:
 
 
 def run(name: str, count: int, options: Sequence[str], folder: Path, *, is_compared: bool = False) -> list[Part]:
-    """Record one run; return its parts. Comparing takes floats from wherever there are free ones, so a new stack may show up at any time."""
+    """Record one run; return its parts. Comparing takes floats from wherever there are free ones, so a new stack may
+    show up at any time."""
     capture = folder / "long.hiw"
     under = [sys.executable, "-m", "hiwater", "run", "-q", "-o", str(capture), *options]
     with compared(name) if is_compared else contextlib.nullcontext(()) as pipes:
@@ -284,7 +294,8 @@ def run(name: str, count: int, options: Sequence[str], folder: Path, *, is_compa
 
 
 def show(name: str, count: int, parts: Sequence[Part], unrecorded: Sequence[tuple[float, int]], most: float) -> bool:
-    """Print what came of a run; return whether nothing grew. `unrecorded`: of each part, cost and resident memory of the same work beside it."""
+    """Print what came of a run; return whether nothing grew. `unrecorded`: of each part, cost and resident memory of
+    the same work beside it."""
     first, last = parts[0], parts[-1]
     done = count * (PARTS - 1) / PARTS  # between the two
     print(f"{name}: {count:,}")
@@ -302,7 +313,8 @@ def show(name: str, count: int, parts: Sequence[Part], unrecorded: Sequence[tupl
 
 
 def grown_beside(parts: Sequence[Part], unrecorded: Sequence[tuple[float, int]], most: float) -> list[str]:
-    """What grew by more than `most` times, without what the program and the machine changed by in the process beside."""
+    """What grew by more than `most` times, without what the program and the machine changed by in the process
+    beside."""
     first, last = parts[0], parts[-1]
     (cost, memory), (last_cost, last_memory) = unrecorded[0], unrecorded[-1]
     print(

@@ -1,7 +1,7 @@
 """Stress: a recorded program does everything at once that a program may do, and the engine checks itself all the while.
 
-`make stress` runs it; `python tests/stress/stress.py [SECONDS]` does too. Exits 1 at the first thing that is wrong.
-Two programs take half the time each: one runs under `hiwater run`; the other starts and stops recordings while it works.
+`make stress` runs it; `python tests/stress/stress.py [SECONDS]` does too. Exits 1 at the first thing that is wrong. Two
+programs take half the time each: one runs under `hiwater run`; the other starts and stops recordings while it works.
 """
 
 import _ctypes
@@ -68,7 +68,8 @@ def start_native_threads(library: ctypes.CDLL) -> None:
 
 
 def turn_rings(library: ctypes.CDLL) -> None:
-    """Native threads that allocate and free at once, and then each other's: they book apart while all the rest goes on."""
+    """Native threads that allocate and free at once, and then each other's: they book apart while all the rest goes
+    on."""
     if library.turn_rings(ctypes.c_size_t(3), ctypes.c_size_t(20_000)) != 0:
         raise AssertionError("a native thread could not be started")
     library.give_rings_back()

@@ -1,4 +1,5 @@
-"""A long recording costs at its end what it cost at first: short runs of `make test-long`, where only what must stay the same exactly is compared."""
+"""A long recording costs at its end what it cost at first: short runs of `make test-long`, where only what must stay
+the same exactly is compared."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from recording import needs_engine, rounds
 pytestmark = needs_engine
 
 RARE = 16
-"""Call paths that a program takes now and then, such as that of a thread that has to wait for a lock. One more for each thread would be hundreds."""
+"""Call paths that a program takes now and then, such as that of a thread that has to wait for a lock. One more for
+each thread would be hundreds."""
 
 
 def check_tables(parts: Sequence[long_runs.Part]) -> None:

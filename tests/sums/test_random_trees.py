@@ -1,4 +1,5 @@
-"""The sums of random trees of forked, started, waiting, working, killed and executing processes, against what was measured from outside.
+"""The sums of random trees of forked, started, waiting, working, killed and executing processes, against what was
+measured from outside.
 
 `make test-sums` tries a thousand; HIWATER_TREES=N tries N.
 """

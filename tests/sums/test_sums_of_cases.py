@@ -1,4 +1,5 @@
-"""Sums of common programs with several processes: a pool that works one task at a time, workers that peak in turn, workers that all hold at once."""
+"""Sums of common programs with several processes: a pool that works one task at a time, workers that peak in turn,
+workers that all hold at once."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ pytestmark = needs_engine
 
 
 def turns(sizes: tuple[int, ...], *, all_wait: bool) -> Spec:
-    """Forked processes that hold so many MiB one after the other, each once the one before has let go; then they stay until all are done, or end."""
+    """Forked processes that hold so many MiB one after the other, each once the one before has let go; then they
+    stay until all are done, or end."""
     steps: list[list[object]] = []
     for turn, size in enumerate(sizes):
         work = [["wait", turn], ["hold", size], ["let_go", 0], ["tell", turn + 1]]
@@ -57,7 +59,8 @@ def test_workers_that_hold_and_sleep_are_in_the_resident_sum(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("how", ["fork", "spawn"])
 def test_the_resident_sum_is_that_of_the_program_without_hiwater(tmp_path: Path, how: str) -> None:
-    """Compared with the kernel's PSS of a plain run: each process goes on when it is told to, so both hold the same at once."""
+    """Compared with the kernel's PSS of a plain run: each process goes on when it is told to, so both hold the same
+    at once."""
     children = [[how, {"steps": [["hold", size], ["tell", size], ["wait", 100 + size]]}] for size in (10, 20, 40)]
     meet = [["wait", 10], ["wait", 20], ["wait", 40], ["sleep", 300], ["tell", 110], ["tell", 120], ["tell", 140]]
     spec: Spec = {"steps": [["hold", 30], *children, *meet, ["join", 0]]}

@@ -1,4 +1,5 @@
-"""What the readings that a run's first process takes of the others tell of times at which these had no recorder, or none any more."""
+"""What the readings that a run's first process takes of the others tell of times at which these had no recorder, or
+none any more."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ def recorded(pid: int, start_ms: int, length_ms: int, resident: int, started_by:
 
 
 def machine(*recordings: Recording, read: dict[int, list[tuple[int, int, int]]]) -> Machine:
-    """The first process read the others: by process number, times in milliseconds since it began, resident bytes and excess."""
+    """The first process read the others: by process number, times in milliseconds since it began, resident bytes and
+    excess."""
     captures: list[Capture] = [in_memory(one) for one in recordings]
     captures[0].relatives = {pid: SeenFromOutside(*_columns(readings)) for pid, readings in read.items()}
     return Machine(captures)

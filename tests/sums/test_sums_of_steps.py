@@ -1,5 +1,5 @@
-"""Sums of synthetic processes, of which each millisecond is known, as the engine would have recorded them: a peak has the time of the tick before it,
-samples come late, and slices end where they may."""
+"""Sums of synthetic processes, of which each millisecond is known, as the engine would have recorded them: a peak
+has the time of the tick before it, samples come late, and slices end where they may."""
 
 from __future__ import annotations
 

@@ -24,7 +24,8 @@ def run(python: Path | str, *words: object, environment: dict[str, str]) -> subp
 
 
 def environment_with_torch(folder: Path) -> Path:
-    """An environment that alone sees the packages of this interpreter, torch among them, and has no hiwater: no .pth file is read there."""
+    """An environment that alone sees the packages of this interpreter, torch among them, and has no hiwater: no .pth
+    file is read there."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
     site = next(folder.glob("lib/python*/site-packages"))
     (site / "packages.pth").write_text(sysconfig.get_path("platlib"))

@@ -1,4 +1,5 @@
-"""A report on tensors searches the globals of all libraries, which takes less without those that only other tests load."""
+"""A report on tensors searches the globals of all libraries, which takes less without those that only other tests
+load."""
 
 import sys
 

@@ -1,4 +1,5 @@
-"""What torch's segments say of free memory: which of it can be given back, and to which requests it can be handed out."""
+"""What torch's segments say of free memory: which of it can be given back, and to which requests it can be handed
+out."""
 
 import pytest
 
@@ -9,7 +10,8 @@ USED, FREE, WAITING = "active_allocated", "inactive", "active_awaiting_free"
 
 
 def segment(*blocks, kind="large", pool=(0, 0), stream=0, expandable=False):
-    """As `snapshot()` in c10/cuda/CUDACachingAllocator.cpp makes it: of an expandable segment a range of mapped pages."""
+    """As `snapshot()` in c10/cuda/CUDACachingAllocator.cpp makes it: of an expandable segment a range of mapped
+    pages."""
     return {
         "device": 0, "address": 0x7F00_0000_0000, "total_size": sum(size for _, size in blocks), "segment_type": kind, "stream": stream,
         "segment_pool_id": pool, "is_expandable": expandable,

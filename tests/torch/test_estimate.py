@@ -1,4 +1,5 @@
-"""Estimates against what torch really allocates on a CPU, by its own profiler, and against figures worked out by hand."""
+"""Estimates against what torch really allocates on a CPU, by its own profiler, and against figures worked out by
+hand."""
 
 from __future__ import annotations
 
@@ -308,7 +309,8 @@ def test_adam_in_float32_takes_sixteen_bytes_a_parameter_and_foreach_four_more_f
     assert found.category("parameters") == found.category("gradients") == 4 * count
     assert found.category("optimizer state") // 2 == pytest.approx(4 * count, rel=1e-3)
     peak = found.steps[2]["phases"]["optimizer"]
-    # One parameter at a time needs the root of its variance, that divided, and the last one's, whose name is still bound.
+    # One parameter at a time needs the root of its variance, that divided, and the last one's, whose name is still
+    # bound.
     extra = 3 * 4 * MIB if options.get("foreach") is False else 0
     assert peak == pytest.approx(bytes_each * count + extra, rel=1e-3)
 
@@ -366,7 +368,8 @@ def test_attention_in_training_adds_the_sums_of_flash():
     q, k, v = (torch.empty(2, 8, 1024, 64, dtype=torch.bfloat16, requires_grad=True) for _ in range(3))
     found = estimate(lambda q, k, v: F.scaled_dot_product_attention(q, k, v).sum(), (q, k, v), steps=1)
     one, row = 2 * 8 * 1024 * 64 * 2, 2 * 8 * 1024 * 4
-    # inputs, output, logsumexp, three gradients, the sums of rows, and the query's gradient in float32; numbers of one element besides
+    # inputs, output, logsumexp, three gradients, the sums of rows, and the query's gradient in float32; numbers of one
+    # element besides
     assert found.steps[1]["phases"]["backward"] == pytest.approx((3 + 1 + 3 + 2) * one + 2 * row, abs=4096)
 
 
@@ -389,7 +392,8 @@ def test_autocast_for_a_card_takes_softmax_in_float32():
                 return F.softmax(self.linear(x), -1)
 
     found = estimate(Net(), torch.randn(1024, 1024), mode="inference", steps=1)
-    # weight and input, both in half as well until autocast ends, the product in half, in float32, and the softmax of that
+    # weight and input, both in half as well until autocast ends, the product in half, in float32, and the softmax of
+    # that
     assert (
         found.peak_allocated_bytes == (4 + 4 + 2 + 2 + 2 + 4 + 4) * MIB
         or found.peak_allocated_bytes == (4 + 4 + 2 + 2 + 4 + 4) * MIB

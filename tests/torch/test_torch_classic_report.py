@@ -1,4 +1,5 @@
-"""pytorch_memlab's own examples print their documented sizes, which its release 0.3.2 multiplies by the element size."""
+"""pytorch_memlab's own examples print their documented sizes, which its release 0.3.2 multiplies by the element
+size."""
 
 import gc
 

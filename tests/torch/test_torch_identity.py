@@ -1,4 +1,5 @@
-"""allocated = named + saved + gradients + optimizer + held by C++, to the byte, against the record of torch's own CPU allocator."""
+"""allocated = named + saved + gradients + optimizer + held by C++, to the byte, against the record of torch's own
+CPU allocator."""
 
 import gc
 

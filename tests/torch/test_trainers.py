@@ -1,4 +1,5 @@
-"""Callbacks of Lightning and of transformers' Trainer in real trainings on the CPU; with a simulated allocator, what they say of a GPU."""
+"""Callbacks of Lightning and of transformers' Trainer in real trainings on the CPU; with a simulated allocator, what
+they say of a GPU."""
 
 import importlib
 import re
@@ -54,7 +55,7 @@ def test_a_phase_that_nobody_ended_is_dropped():
     assert phases.end("fit") and len(phases.ended) == 1
 
 
-# --- Lightning ---------------------------------------------------------------------------------------------------------------------
+# --- Lightning --------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(params=["lightning.pytorch", "pytorch_lightning"])
@@ -83,7 +84,8 @@ class Logged:
 
 
 def step_on(cuda):
-    """What a training step does on the device, which the first one initialises: libraries would look for a real one before."""
+    """What a training step does on the device, which the first one initialises: libraries would look for a real one
+    before."""
 
     def step():
         cuda.initialise()
@@ -162,7 +164,7 @@ def test_lightning_that_fails_leaves_nothing_open(lightning, tmp_path):
     assert callback.phases.ended == []
 
 
-# --- transformers ------------------------------------------------------------------------------------------------------------------
+# --- transformers -----------------------------------------------------------------------------------------------------
 
 
 class Items(torch.utils.data.Dataset):

@@ -59,7 +59,8 @@ def test_what_malloc_takes_for_a_block() -> None:
     library.malloc.restype = ctypes.c_void_p
     library.malloc_usable_size.argtypes = library.free.argtypes = [ctypes.c_void_p]
     blocks = [library.malloc(ctypes.c_size_t(int(asked))) for _ in range(1000)]
-    # The least of them: malloc serves a few from larger pieces that were freed, where what remains is too small for a block.
+    # The least of them: malloc serves a few from larger pieces that were freed, where what remains is too small for a
+    # block.
     usable = min(map(library.malloc_usable_size, blocks))
     for block in blocks:
         library.free(block)

@@ -1,5 +1,6 @@
-"""Allocators other than the C library's — jemalloc, mimalloc, tcmalloc — preloaded, linked against, or an interpreter's own: each block is
-found once, with exactly its bytes, and what the allocator maps for its arenas is no allocation of the program's."""
+"""Allocators other than the C library's — jemalloc, mimalloc, tcmalloc — preloaded, linked against, or an
+interpreter's own: each block is found once, with exactly its bytes, and what the allocator maps for its arenas is no
+allocation of the program's."""
 
 from __future__ import annotations
 
@@ -278,7 +279,8 @@ void give_back_linked(void* block) { FAMILY_free(block); }
 
 @pytest.mark.parametrize(("allocator", "family"), [("mimalloc", "mi"), ("tcmalloc", "tc")])
 def test_an_extension_that_is_linked_against_an_allocator(tmp_path: Path, allocator: str, family: str) -> None:
-    """Its entries are the allocator's; malloc is the C library's as before. (Debian's jemalloc can only be there from the start.)"""
+    """Its entries are the allocator's; malloc is the C library's as before. (Debian's jemalloc can only be there
+    from the start.)"""
     preloaded(allocator)
     source, library = tmp_path / "linked.cpp", tmp_path / "linked.so"
     source.write_text(LINKED.replace("FAMILY", family))

@@ -419,7 +419,8 @@ raise SystemError  # what follows is called by what runs the program, where the 
 
 @pytest.mark.parametrize("sample", [[], ["--sample", "512"]])
 def test_a_program_run_by_the_command(tmp_path: Path, sample: list[str]) -> None:
-    """The frames of what runs a program are below its own, and are not looked at while it runs; after it they run again."""
+    """The frames of what runs a program are below its own, and are not looked at while it runs; after it they run
+    again."""
     compiled.library("heap")
     program, path = tmp_path / "program.py", tmp_path / "run.hiw"
     program.write_text(RUN_BY_THE_COMMAND)
@@ -459,8 +460,8 @@ def test_a_program_run_by_the_command(tmp_path: Path, sample: list[str]) -> None
 @pytest.mark.parametrize("sample_bytes", [0, 4096])
 @pytest.mark.parametrize("seed", [0, 3])
 def test_calls_of_every_kind_far_up_a_deep_stack(tmp_path: Path, seed: int, sample_bytes: int) -> None:
-    """Deep stacks are not compared to their end: whatever a call may do, what is left out has not changed. Where small blocks
-    are sampled, much happens between two looks at a stack.
+    """Deep stacks are not compared to their end: whatever a call may do, what is left out has not changed. Where small
+    blocks are sampled, much happens between two looks at a stack.
     """
     (tmp_path / "seed").write_text(str(seed))
     program = (PROGRAMS / "calls_of_every_kind.py").read_text()

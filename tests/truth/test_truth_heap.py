@@ -311,7 +311,8 @@ def test_all_doors_work_after_the_recording(tmp_path: Path) -> None:
 
 
 def test_a_fork_handler_of_another_library_may_allocate(tmp_path: Path) -> None:
-    """One that was there before the recording runs while the recorder holds its lock over the fork. Arrow has such a handler."""
+    """One that was there before the recording runs while the recorder holds its lock over the fork. Arrow has such a
+    handler."""
     record(
         tmp_path,
         """
@@ -335,7 +336,8 @@ def test_a_fork_handler_of_another_library_may_allocate(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("sample_bytes", [0, 512], ids=["exact", "sampled"])
 def test_blocks_freed_unseen_are_not_live_at_the_end(tmp_path: Path, sample_bytes: int) -> None:
-    """malloc's own marks tell: of blocks that it mapped, of those beside free memory, of those in this thread's cache."""
+    """malloc's own marks tell: of blocks that it mapped, of those beside free memory, of those in this thread's
+    cache."""
     recorded = record(
         tmp_path,
         """
@@ -380,7 +382,8 @@ def test_the_c_library_s_own_name_for_free_is_seen(tmp_path: Path) -> None:
 
 
 def test_live_blocks_are_not_taken_for_freed(tmp_path: Path) -> None:
-    """Made, freed, grown and shrunk at random, by two threads, and with what the cache left in them: each that is live stays."""
+    """Made, freed, grown and shrunk at random, by two threads, and with what the cache left in them: each that is
+    live stays."""
     recorded = record(
         tmp_path,
         """

@@ -1,4 +1,5 @@
-"""The engine reads the interpreter's line tables itself: for every instruction it must say what the interpreter says."""
+"""The engine reads the interpreter's line tables itself: for every instruction it must say what the interpreter
+says."""
 
 import ctypes
 import importlib.util

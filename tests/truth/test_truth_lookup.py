@@ -58,7 +58,8 @@ def test_malloc_through_ctypes(tmp_path: Path) -> None:
 
 
 def test_functions_that_ctypes_looked_up_before(tmp_path: Path) -> None:
-    """Blocks by a kept `malloc` are there, and what a kept `free` frees is gone. Afterwards they are the C library's own again."""
+    """Blocks by a kept `malloc` are there, and what a kept `free` frees is gone. Afterwards they are the C library's
+    own again."""
     recorded = record(
         tmp_path,
         """

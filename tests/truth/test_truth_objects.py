@@ -83,8 +83,8 @@ PROGRAMS = {
         """,
 }
 
-# A full collection empties the interpreter's lists of free objects. When it comes depends on what was imported before, and so
-# on who is watching: without it both processes make and free exactly the same blocks.
+# A full collection empties the interpreter's lists of free objects. When it comes depends on what was imported before,
+# and so on who is watching: without it both processes make and free exactly the same blocks.
 NO_COLLECTION = "import gc\ngc.disable()\n"
 
 UNDER_TRACEMALLOC = """\
@@ -126,8 +126,9 @@ def by_line(recorded: Recorded, stacks: list[Stack]) -> dict[str, int]:
     return sums
 
 
-# CPython's map of arenas takes a block of this size where the heap crosses a border of 16 GiB: chance, in one of a hundred runs. The
-# same stack may have grown the table of arenas, which has 48 bytes for each. tracemalloc does not trace what pymalloc asks for itself.
+# CPython's map of arenas takes a block of this size where the heap crosses a border of 16 GiB: chance, in one of a
+# hundred runs. The same stack may have grown the table of arenas, which has 48 bytes for each. tracemalloc does not
+# trace what pymalloc asks for itself.
 ARENA_MAP_BYTES = 131_072
 ARENA_TABLE_BYTES = 8_192
 

@@ -1,4 +1,5 @@
-"""Shared memory: what this process made counts once, under the stack that mapped it; what another process made is listed and does not count."""
+"""Shared memory: what this process made counts once, under the stack that mapped it; what another process made is
+listed and does not count."""
 
 import csv
 import io
@@ -47,7 +48,7 @@ def total(recorded: Recorded, kind: str, at: str = "end") -> int:
     return sum(stack.bytes for stack in recorded.capture.stacks(at) if stack.kind == kind)
 
 
-# --- made by this process ---------------------------------------------------------------------------------------------------------
+# --- made by this process ---------------------------------------------------------------------------------------------
 
 MAKERS = {
     "mmap.mmap(-1, n)": "kept.append(mmap.mmap(-1, 8 * MB))",
@@ -103,7 +104,7 @@ def test_what_was_made_and_unmapped_is_in_the_peak_only(tmp_path: Path) -> None:
     assert recorded.held("made", "shared", at="end") == 0
 
 
-# --- made by another ---------------------------------------------------------------------------------------------------------------
+# --- made by another --------------------------------------------------------------------------------------------------
 
 
 def test_segments_of_another_process_are_attached_and_do_not_count(tmp_path: Path) -> None:
@@ -203,7 +204,7 @@ def test_a_file_that_is_no_memory_stays_a_file(tmp_path: Path) -> None:
     assert total(recorded, "shared") == total(recorded, "attached") == 0
 
 
-# --- pages count once --------------------------------------------------------------------------------------------------------------
+# --- pages count once -------------------------------------------------------------------------------------------------
 
 
 def test_two_mappings_of_one_object_count_once(tmp_path: Path) -> None:
@@ -322,7 +323,7 @@ def test_a_failed_munmap_changes_nothing(tmp_path: Path) -> None:
     assert total(recorded, "shared") == 8 * MB
 
 
-# --- the same figure everywhere ----------------------------------------------------------------------------------------------------
+# --- the same figure everywhere ---------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -449,7 +450,8 @@ def test_what_was_made_before_the_recording_is_attached(tmp_path: Path) -> None:
 
 
 def test_threads_that_map_and_unmap_at_random_leave_nothing(tmp_path: Path) -> None:
-    """Parts of four objects, mapped, cut, moved, duplicated, closed and opened; the engine checks its own sums meanwhile."""
+    """Parts of four objects, mapped, cut, moved, duplicated, closed and opened; the engine checks its own sums
+    meanwhile."""
     recorded = run(
         tmp_path,
         """

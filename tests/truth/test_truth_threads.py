@@ -129,7 +129,8 @@ def test_two_threads_churning_realloc_lose_nothing(tmp_path: Path) -> None:
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="with one processor threads hardly meet")
 @pytest.mark.parametrize("count", [2, 5])
 def test_threads_that_allocate_at_once(tmp_path: Path, count: int) -> None:
-    """They keep books apart; brought together, every figure is exact: what is live, what was allocated, and the peak."""
+    """They keep books apart; brought together, every figure is exact: what is live, what was allocated, and the
+    peak."""
     recorded = record(
         tmp_path,
         f"""

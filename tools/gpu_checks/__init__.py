@@ -1,6 +1,8 @@
-"""Checks and measurements of what hiwater does with a GPU. `on_a_gpu.py` runs them all, `python tools/gpu_checks NAME RESULT` runs one.
+"""Checks and measurements of what hiwater does with a GPU. `on_a_gpu.py` runs them all, `python tools/gpu_checks NAME
+RESULT` runs one.
 
-Over the simulated `torch._C` of `tests/helpers/cuda_double` (`--double`) they show that they work; what needs a card is left out.
+Over the simulated `torch._C` of `tests/helpers/cuda_double` (`--double`) they show that they work; what needs a card is
+left out.
 """
 
 # The order is that of their worth: it is the order in which they run.

@@ -1,4 +1,5 @@
-"""`python tools/gpu_checks NAME RESULT` runs one check in this process and writes RESULT, a JSON file, beside what the check leaves."""
+"""`python tools/gpu_checks NAME RESULT` runs one check in this process and writes RESULT, a JSON file, beside what
+the check leaves."""
 
 from __future__ import annotations
 

@@ -19,7 +19,8 @@ _MEMBARRIER = 324  # on x86-64
 
 @check("the machine: what hiwater says of it, and of what its kernel does not have")
 def surroundings(folder: Path) -> Result:
-    """A sandbox's kernel may lack `membarrier`, the table of pages or the kernel's high-water mark: hiwater must work, and say so."""
+    """A sandbox's kernel may lack `membarrier`, the table of pages or the kernel's high-water mark: hiwater must
+    work, and say so."""
     commands = ctypes.CDLL(None).syscall(_MEMBARRIER, 0, 0, 0)  # the commands that there are, -1 without it
     found = {"membarrier": commands, "kernel": platform.release()}
     for name in ("pagemap", "smaps_rollup", "clear_refs"):
@@ -32,7 +33,8 @@ def surroundings(folder: Path) -> Result:
 
 
 def initialise(number: int) -> int:
-    """Begin a recording's history within CUDA's initialisation; 0 when it is on for the first allocation, 3 when it is not."""
+    """Begin a recording's history within CUDA's initialisation; 0 when it is on for the first allocation, 3 when it
+    is not."""
     import torch
 
     from hiwater.recording.device_histories import DeviceHistories
@@ -118,7 +120,8 @@ def _wait_for(path: Path, process: subprocess.Popen[str]) -> None:
 
 
 def _attach(folder: Path, standby: str) -> tuple[str, float, str]:
-    """Attach to a waiting program: what `attach` said if it refused, how long it took, and what the program printed at its end."""
+    """Attach to a waiting program: what `attach` said if it refused, how long it took, and what the program printed
+    at its end."""
     path = program(folder, "waiting", _WAITING)
     environment = {**os.environ, "HIWATER": standby}
     process = subprocess.Popen(

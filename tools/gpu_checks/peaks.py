@@ -12,7 +12,8 @@ PROGRAMS, STEPS = 20, 200
 
 
 def _one(seed: int) -> list[str]:
-    """A random program of allocations within nested and overlapping scopes; each scope whose figures are not torch's."""
+    """A random program of allocations within nested and overlapping scopes; each scope whose figures are not
+    torch's."""
     import torch
 
     import hiwater

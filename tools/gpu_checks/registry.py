@@ -1,4 +1,5 @@
-"""What a check is, and what checks share: allocations on the device, and programs that run in processes of their own."""
+"""What a check is, and what checks share: allocations on the device, and programs that run in processes of their
+own."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ IN_PLACE: list[Any] = []
 
 @dataclass
 class Result:
-    """What a check found: whether it held (None: nothing can fail), figures for the table, and data for tests that run without a card."""
+    """What a check found: whether it held (None: nothing can fail), figures for the table, and data for tests that
+    run without a card."""
 
     held: bool | None
     figures: dict[str, Any] = field(default_factory=dict)
@@ -79,7 +81,7 @@ def card_bytes() -> int:
     return int(IN_PLACE[0].cards[0].total_bytes if IN_PLACE else torch.cuda.get_device_properties(0).total_memory)
 
 
-# --- programs of their own ---------------------------------------------------------------------------------------------------------
+# --- programs of their own --------------------------------------------------------------------------------------------
 
 _DOUBLE = f"""import sys, time
 sys.path.insert(0, {str(HELPERS)!r})

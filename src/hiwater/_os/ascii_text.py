@@ -10,7 +10,8 @@ if TYPE_CHECKING:
     from typing import TextIO
 
 ERRORS = "hiwater.ascii"
-"""The name of the error handler for encoding to ASCII: signs of hiwater's get a likeness, all other characters a backslash escape."""
+"""The name of the error handler for encoding to ASCII: signs of hiwater's get a likeness, all other characters a
+backslash escape."""
 
 _LIKENESS = {
     "±": "+/-", "−": "-", "–": "-", "·": "-", "•": "*", "…": "...", "→": "->", "≤": "<=", "×": "x",

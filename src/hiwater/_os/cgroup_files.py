@@ -1,4 +1,5 @@
-"""The files of a memory cgroup, v1 or v2: their paths and their values. Imports little, because every recording reads them."""
+"""The files of a memory cgroup, v1 or v2: their paths and their values. Imports little, because every recording
+reads them."""
 
 from __future__ import annotations
 
@@ -83,7 +84,8 @@ def _mounts(pid: int | str = "self", proc: str = "/proc") -> list[list[str]]:
 
 
 def is_events_file(path: str) -> bool:
-    """Return whether this is a cgroup's file with events: the path may come from a capture that was made elsewhere, and name any file."""
+    """Return whether this is a cgroup's file with events: the path may come from a capture that was made elsewhere,
+    and name any file."""
     if len(path) > _LONGEST_PATH or os.path.basename(path) not in [names[2] for names in _NAMES.values()]:
         return False
     return os.path.realpath(path) == path and any(path.startswith(mount[4].rstrip("/") + "/") for mount in _mounts())

@@ -6,13 +6,15 @@ _before: tuple[int, int] | None = None
 
 
 def note_start() -> None:
-    """Note that hiwater's code begins to load now. Only for a process in which it loads before the program, and the program would not load it."""
+    """Note that hiwater's code begins to load now. Only for a process in which it loads before the program, and the
+    program would not load it."""
     global _before  # noqa: PLW0603 - there is one start of a process
     _before = _resident()
 
 
 def loaded_bytes() -> tuple[int, int]:
-    """What has become resident since `note_start()`: pages of files, and others. 0 if it was not called, or /proc is missing."""
+    """What has become resident since `note_start()`: pages of files, and others. 0 if it was not called, or /proc is
+    missing."""
     if _before is None:
         return 0, 0
     file, other = _resident()

@@ -1,9 +1,12 @@
-"""The control file of a program in standby: 4 KiB that it has mapped. Who may write to it may have the program recorded.
+"""The control file of a program in standby: 4 KiB that it has mapped. Who may write to it may have the program
+recorded.
 
-It lies in /dev/shm, or in the folder for temporary files, and only its owner may read and write it. Others find it through /proc/PID/maps, also from
-outside of a container (`control_request`). A request is a number that grows, and a JSON object; the answer has the same number.
+It lies in /dev/shm, or in the folder for temporary files, and only its owner may read and write it. Others find it
+through /proc/PID/maps, also from outside of a container (`control_request`). A request is a number that grows, and a
+JSON object; the answer has the same number.
 
-Every interpreter of a program in standby loads this when it starts, so it loads nothing in turn before there is a request.
+Every interpreter of a program in standby loads this when it starts, so it loads nothing in turn before there is a
+request.
 """
 
 from __future__ import annotations
@@ -51,7 +54,8 @@ def _created(path: str) -> int:
 
 
 def _sweep(folder: str, prefix: str) -> None:
-    """Remove the files that killed processes of this user and namespace left. Those that others made with such names stay."""
+    """Remove the files that killed processes of this user and namespace left. Those that others made with such names
+    stay."""
     for name in os.listdir(folder):
         if name.startswith(prefix) and name.endswith(".ctl"):
             pid, ticks, *_ = [*name[len(prefix) :].split("-"), ""]

@@ -18,7 +18,8 @@ _POLL_SECONDS = 0.02
 
 
 def open_of(pid: int) -> int | None:
-    """A descriptor of the control file of a process; None if it is not in standby. Raises NoSuchProcess or ProcessNotReadable."""
+    """A descriptor of the control file of a process; None if it is not in standby. Raises NoSuchProcess or
+    ProcessNotReadable."""
     for place in mapped_files.places(pid):
         try:
             descriptor = os.open(place, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -31,7 +32,8 @@ def open_of(pid: int) -> int | None:
 
 
 def _is_of(descriptor: int, pid: int) -> bool:
-    """Whether an open file is one that the user of this process made: a path may lead elsewhere by the time that it is opened."""
+    """Whether an open file is one that the user of this process made: a path may lead elsewhere by the time that it
+    is opened."""
     found, owner = os.fstat(descriptor), owner_of(pid)
     return stat.S_ISREG(found.st_mode) and owner is not None and found.st_uid == owner[0]
 

@@ -1,5 +1,5 @@
-"""The sentence that everything leads with: how much was allocated, and which line to change. The last lines of a run, reports, the page, JSON and
-notebooks have it from here."""
+"""The sentence that everything leads with: how much was allocated, and which line to change. The last lines of a
+run, reports, the page, JSON and notebooks have it from here."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from typing import TypedDict
 
     class TopLine(TypedDict):
-        """The row to change first: `analysis.user_lines.Ranking.headline`, and what the engine finds. `bytes` are without the
-        `untouched_bytes` of the line; `imports_bytes` and `all_untouched_bytes` are sums over all lines, and `other_bytes` over code
-        that none of the user's lines called; 0 where no line is the user's."""
+        """The row to change first: `analysis.user_lines.Ranking.headline`, and what the engine finds. `bytes` are
+        without the `untouched_bytes` of the line; `imports_bytes` and `all_untouched_bytes` are sums over all lines,
+        and `other_bytes` over code that none of the user's lines called; 0 where no line is the user's."""
 
         group: str
         file: str
@@ -33,8 +33,8 @@ WORTH_TELLING = 1 << 20  # bytes
 
 
 def sentence(lead: str, top: TopLine | None, place: str, whole: int, remark: str = "") -> tuple[str, str, str]:
-    """The sentence that `lead` begins, which says that `whole` bytes were allocated, in three parts; the second is `place`, where the row `top`
-    is, and may be empty. `remark` ends the row's figure."""
+    """The sentence that `lead` begins, which says that `whole` bytes were allocated, in three parts; the second is
+    `place`, where the row `top` is, and may be empty. `remark` ends the row's figure."""
     if top is None or not whole:
         return lead, "", ""
 

@@ -1,7 +1,8 @@
 """A file of /proc that stays open, because opening it costs five times as much as reading it.
 
-The program may close all descriptors, as daemons do. Afterwards the number can belong to a file of the program. To read that file
-would give wrong figures, and to write to it would damage it. So each use first checks that the number still belongs to our file.
+The program may close all descriptors, as daemons do. Afterwards the number can belong to a file of the program. To read
+that file would give wrong figures, and to write to it would damage it. So each use first checks that the number still
+belongs to our file.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ class KeptFile:
         return os.pread(self.descriptor(), size, 0)
 
     def read_quickly(self, size: int) -> bytes:
-        """Like `read`, in half the time, without the check that the number still belongs to our file. For files whose contents show
-        which file it is: the caller checks the text and falls back on `read`."""
+        """Like `read`, in half the time, without the check that the number still belongs to our file. For files
+        whose contents show which file it is: the caller checks the text and falls back on `read`."""
         if self._owner == os.getpid():
             try:
                 return os.pread(self._descriptor, size, 0)

@@ -15,7 +15,8 @@ _DELETED = " (deleted)"
 
 
 def places(pid: int) -> Iterator[str]:
-    """Yield a path that leads from here to each regular file which the process has mapped shared and readable from its first byte on.
+    """Yield a path that leads from here to each regular file which the process has mapped shared and readable from its
+    first byte on.
 
     This user may be refused when opening it. Raises NoSuchProcess or ProcessNotReadable.
     """
@@ -32,7 +33,8 @@ def places(pid: int) -> Iterator[str]:
 
 
 def _place(pid: int, addresses: str, inode: int, name: str) -> str | None:
-    """The path by which the file is found here: its own, the one inside the process's root, or one of the kernel's links to a deleted file."""
+    """The path by which the file is found here: its own, the one inside the process's root, or one of the kernel's
+    links to a deleted file."""
     path = name.removesuffix(_DELETED).replace("\\012", "\n")  # the only character that the kernel escapes
     refused = None
     for place in (path, f"/proc/{pid}/root{path}"):

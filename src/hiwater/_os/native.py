@@ -17,8 +17,8 @@ _loaded: ModuleType | None = None
 def load() -> ModuleType:
     """Return `hiwater._core`.
 
-    Raises EngineUnavailable when hiwater was built without it or the loader refuses it, EngineFailed on an interpreter that the
-    engine does not support.
+    Raises EngineUnavailable when hiwater was built without it or the loader refuses it, EngineFailed on an interpreter
+    that the engine does not support.
     """
     if is_free_threaded():
         raise hiwater.errors.EngineFailed(
@@ -43,7 +43,8 @@ def load() -> ModuleType:
 
 
 def loaded() -> ModuleType | None:
-    """Return `hiwater._core` if it has been loaded, without loading it. While another thread loads it, `sys.modules` has it without its functions."""
+    """Return `hiwater._core` if it has been loaded, without loading it. While another thread loads it, `sys.modules`
+    has it without its functions."""
     found = sys.modules.get("hiwater._core")
     if found is None or found.__spec__ is None or found.__spec__._initializing:  # type: ignore[attr-defined] # importlib's own, in all versions
         return None

@@ -14,7 +14,8 @@ CHILDREN_FAULTS = (8, 10)  # minor and major page faults of children that were w
 
 
 def is_alive(pid: int, start_ticks: int, boot_id: str, *, proc: str | os.PathLike[str] = "/proc") -> bool:
-    """Whether the process with this number, start time and boot still runs. The number alone could belong to another process."""
+    """Whether the process with this number, start time and boot still runs. The number alone could belong to another
+    process."""
     try:
         if current_boot_id(proc=proc) != boot_id:
             return False
@@ -50,14 +51,16 @@ def number_space() -> int:
 
 
 def runs(process: str) -> bool:
-    """Whether a process still runs: "NUMBER", or what `this_process()` returned there. Only for processes of this number space."""
+    """Whether a process still runs: "NUMBER", or what `this_process()` returned there. Only for processes of this
+    number space."""
     number, _, start = process.partition(".")
     fields = stat_fields(int(number))
     return bool(fields) and fields[STATE] not in _ENDED and (not start or fields[_STARTED] == start.encode())
 
 
 def owner_of(pid: int) -> tuple[int, int] | None:
-    """The effective user and group of a process; None when there is no such process. Its folder in /proc is root's where it may not be dumped."""
+    """The effective user and group of a process; None when there is no such process. Its folder in /proc is root's
+    where it may not be dumped."""
     try:
         with open(f"/proc/{pid}/status", "rb") as file:
             rows = dict(line.split(b":", 1) for line in file.read().splitlines() if b":" in line)

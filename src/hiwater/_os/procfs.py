@@ -1,7 +1,7 @@
 """Resident memory of any process, read from outside through descriptors that are opened once (proc(5), Linux).
 
-A reading costs the watched process nothing: the kernel copies two counters. The descriptors belong to the process and not to
-its number, so a number that is used again is never taken for it.
+A reading costs the watched process nothing: the kernel copies two counters. The descriptors belong to the process and
+not to its number, so a number that is used again is never taken for it.
 """
 
 from __future__ import annotations
@@ -137,7 +137,8 @@ class ProportionalMemory(ProcessMemory):
 
 
 def open_target(pid: int, reader: Callable[[int], ProcessMemory] = ProcessMemory) -> ProcessMemory:
-    """Open the process that the user gave by number. Raises NoSuchProcess or ProcessNotReadable where it has no memory to read."""
+    """Open the process that the user gave by number. Raises NoSuchProcess or ProcessNotReadable where it has no
+    memory to read."""
     if pid <= 0:
         raise NoSuchProcess(f"{pid} is not a process number", "give one above 0, as `ps` shows it")
     memory = reader(pid)
@@ -164,7 +165,8 @@ def state_of(pid: int) -> str:
 
 
 def has_waited_for_children(pid: int) -> bool:
-    """Whether the process, which may have ended, has waited for a child: the kernel adds that child's page faults to it."""
+    """Whether the process, which may have ended, has waited for a child: the kernel adds that child's page faults to
+    it."""
     fields = stat_fields(pid)
     return any(int(fields[index]) for index in CHILDREN_FAULTS) if fields else False
 
@@ -234,8 +236,8 @@ def _has_children_files() -> bool:
 def proportional_bytes(pid: int, field: str) -> int | None:
     """PSS ("pss") or USS ("uss") of a process from smaps_rollup; None when it has ended.
 
-    Costs from 0.25 ms for a small process to tens of ms for one of gigabytes, because the kernel walks all of its pages.
-    Raises ProcessNotReadable for a process of another user.
+    Costs from 0.25 ms for a small process to tens of ms for one of gigabytes, because the kernel walks all of its
+    pages. Raises ProcessNotReadable for a process of another user.
     """
     try:
         with open(f"/proc/{pid}/smaps_rollup", "rb") as file:

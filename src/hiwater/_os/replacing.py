@@ -12,8 +12,9 @@ from typing import TextIO
 
 @contextmanager
 def replacing(path: Path, *, is_private: bool = False) -> Iterator[TextIO]:
-    """A new file next to `path` that replaces it at the end, or is removed after an exception. Where the user names the file, links are followed and
-    devices are written directly. One `is_private` that hiwater names is its owner's alone, and takes the place of whatever somebody put there."""
+    """A new file next to `path` that replaces it at the end, or is removed after an exception. Where the user names
+    the file, links are followed and devices are written directly. One `is_private` that hiwater names is its owner's
+    alone, and takes the place of whatever somebody put there."""
     if not is_private and path.exists() and not path.is_file():
         with path.open("w", encoding="utf-8", errors="backslashreplace") as stream:
             yield stream

@@ -14,12 +14,14 @@ _FALSE = {"0", "false", "no", "off"}
 
 
 class Settings:
-    """Looks settings up in the order of precedence. The project's file is read once, and parsed only if it has our table."""
+    """Looks settings up in the order of precedence. The project's file is read once, and parsed only if it has our
+    table."""
 
     def __init__(
         self, environment: dict[str, str] | os._Environ[str], folder: str | None, marked: bytes = _TABLE
     ) -> None:
-        """Use `environment`, and the nearest pyproject.toml from `folder` upwards (None: no file), if it contains `marked`."""
+        """Use `environment`, and the nearest pyproject.toml from `folder` upwards (None: no file), if it contains
+        `marked`."""
         self._environment = environment
         self.file, self._table = _read_project(folder, marked)
 
@@ -33,7 +35,8 @@ class Settings:
         return value
 
     def path(self, name: str) -> str | None:
-        """Return the path in the setting `name`: in a file, relative to the file's folder. Raises UsageError as `text` does."""
+        """Return the path in the setting `name`: in a file, relative to the file's folder. Raises UsageError as
+        `text` does."""
         value = self.text(name)
         is_from_file = value is not None and not self._environment.get(_ENVIRONMENT_PREFIX + name.upper())
         return os.path.join(os.path.dirname(self.file), value or "") if is_from_file else value
@@ -53,7 +56,8 @@ class Settings:
         return word in _TRUE
 
     def names(self, name: str) -> list[str]:
-        """Return the names in the setting `name`: text with commas in the environment, a list in the file. Raises UsageError for anything else."""
+        """Return the names in the setting `name`: text with commas in the environment, a list in the file. Raises
+        UsageError for anything else."""
         value = self._find(name) or []
         found = value.replace(",", " ").split() if isinstance(value, str) else value
         if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
@@ -63,7 +67,8 @@ class Settings:
         return found
 
     def table(self, name: str) -> dict[str, object]:
-        """Return the table `[tool.hiwater.NAME]` of the file, empty if there is none. Raises UsageError when it is something else."""
+        """Return the table `[tool.hiwater.NAME]` of the file, empty if there is none. Raises UsageError when it is
+        something else."""
         value = self._table.get(name, {})
         if not isinstance(value, dict):
             raise hiwater.errors.UsageError(f"{name} in {self.file!r} is no table", f"write [tool.hiwater.{name}]")
@@ -75,7 +80,8 @@ class Settings:
 
 
 def here(marked: bytes = _TABLE) -> Settings:
-    """Return the settings for this process in its current folder. A file without `marked` has none: it is not parsed."""
+    """Return the settings for this process in its current folder. A file without `marked` has none: it is not
+    parsed."""
     try:
         folder = os.getcwd()
     except OSError:

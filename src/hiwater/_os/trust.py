@@ -1,7 +1,8 @@
-"""Whether this process may do what its environment asks for, and whether a file or folder that is named there is the user's own.
+"""Whether this process may do what its environment asks for, and whether a file or folder that is named there is the
+user's own.
 
-An environment may come from another user: a helper that runs with more rights than its caller keeps it. Recording then would write files where the
-caller says, with the helper's rights.
+An environment may come from another user: a helper that runs with more rights than its caller keeps it. Recording then
+would write files where the caller says, with the helper's rights.
 """
 
 from __future__ import annotations
@@ -14,14 +15,15 @@ import sys
 from hiwater._os.process_identity import owner_of
 
 _AT_SECURE = 23
-"""The entry of the auxiliary vector by which the kernel tells programs that have got rights from their file (`getauxval(3)`)."""
+"""The entry of the auxiliary vector by which the kernel tells programs that have got rights from their file
+(`getauxval(3)`)."""
 _WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 MODE_MOST, MODE_LEAST = 0o640, 0o600
 
 
 def obeys_environment() -> bool:
-    """Whether variables of this process are its user's wish: not those of an isolated interpreter (`-I`, `-E`), nor of a process with other rights
-    than the one that started it."""
+    """Whether variables of this process are its user's wish: not those of an isolated interpreter (`-I`, `-E`), nor
+    of a process with other rights than the one that started it."""
     if sys.flags.ignore_environment:
         return False
     user, effective, saved = os.getresuid()
@@ -42,8 +44,8 @@ def _is_secure() -> bool:
 
 
 def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY, *, follows: bool = False) -> int:
-    """A descriptor of a regular file. Raises OSError; a FIFO or a device that somebody put there would block, or do something. A link would lead
-    elsewhere: only one that the user names `follows`."""
+    """A descriptor of a regular file. Raises OSError; a FIFO or a device that somebody put there would block, or do
+    something. A link would lead elsewhere: only one that the user names `follows`."""
     how = os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY | (0 if follows else os.O_NOFOLLOW)
     descriptor = os.open(path, flags | how)
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -53,7 +55,8 @@ def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY, *, foll
 
 
 def is_own_folder(path: str) -> bool:
-    """Whether a path is a folder of this user's that nobody else may write to, and no link. native/session/own_folder.h is the same in the engine."""
+    """Whether a path is a folder of this user's that nobody else may write to, and no link.
+    native/session/own_folder.h is the same in the engine."""
     try:
         folder = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
@@ -68,7 +71,8 @@ def is_own_folder(path: str) -> bool:
 
 
 def _owner_of_new_file(folder: int) -> int | None:
-    """As whom this process makes files in a folder: the file system of another machine may give root's to somebody else (root_squash of NFS)."""
+    """As whom this process makes files in a folder: the file system of another machine may give root's to somebody
+    else (root_squash of NFS)."""
     name = f".hiwater-{os.getpid()}-{os.urandom(8).hex()}"
     try:
         file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=folder)

@@ -1,4 +1,5 @@
-"""Calls work of hiwater inside a recorded program, so that the recording leaves out everything that the work and its callees allocate."""
+"""Calls work of hiwater inside a recorded program, so that the recording leaves out everything that the work and its
+callees allocate."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ if TYPE_CHECKING:
     Result = TypeVar("Result")
 
 
-# The engine recognises this function by its name. It takes two arguments, because a tuple of them would be allocated before the first line.
+# The engine recognises this function by its name. It takes two arguments, because a tuple of them would be allocated
+# before the first line.
 def _hiwater_own_(work: Callable[[Subject, Argument], Result], subject: Subject, argument: Argument) -> Result:
     core = native.loaded()
     if core is None:

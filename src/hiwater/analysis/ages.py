@@ -1,7 +1,7 @@
 """When what is still live was allocated.
 
-At each marker, end of a phase or interval with a snapshot, the recorder opens new accounts for what is allocated from then on. So an account tells
-between which two snapshots its blocks were allocated.
+At each marker, end of a phase or interval with a snapshot, the recorder opens new accounts for what is allocated from
+then on. So an account tells between which two snapshots its blocks were allocated.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ PARTS = 4
 
 @dataclass(frozen=True, slots=True)
 class Survivors:
-    """A line of which memory is live: `bytes` in `blocks`. `by_age` has the bytes that each quarter of the recording's time allocated, the first one
-    first; of the rest it is not known. It is empty if the capture has no snapshots. `types` are the types of the objects, most bytes first, and `held_by` what holds most, if the
-    capture has a search for holders and the row is one of those that were asked for."""
+    """A line of which memory is live: `bytes` in `blocks`. `by_age` has the bytes that each quarter of the
+    recording's time allocated, the first one first; of the rest it is not known. It is empty if the capture has no
+    snapshots. `types` are the types of the objects, most bytes first, and `held_by` what holds most, if the capture
+    has a search for holders and the row is one of those that were asked for."""
 
     group: Group
     frame: Frame
@@ -40,7 +41,8 @@ class Survivors:
 
 
 def snapshots(tables: Tables) -> Records | None:
-    """The snapshots of all markers, phases and intervals, as far as the capture has their slices; None where it has none."""
+    """The snapshots of all markers, phases and intervals, as far as the capture has their slices; None where it has
+    none."""
     rows = tables.get("live_snapshots")
     if rows is None:
         return None
@@ -49,7 +51,8 @@ def snapshots(tables: Tables) -> Records | None:
 
 
 def births(tables: Tables) -> tuple[Ints, Ints] | None:
-    """For each account, the interval between two snapshots in which its blocks were allocated: its start and its end; None without snapshots."""
+    """For each account, the interval between two snapshots in which its blocks were allocated: its start and its
+    end; None without snapshots."""
     rows = snapshots(tables)
     if rows is None:
         return None
@@ -62,10 +65,11 @@ def births(tables: Tables) -> tuple[Ints, Ints] | None:
 
 
 def quarters(tables: Tables, until_ns: int) -> Ints | None:
-    """For each account, the part of the time before `until_ns` in which its blocks were allocated: 0 to PARTS - 1; None without snapshots.
+    """For each account, the part of the time before `until_ns` in which its blocks were allocated: 0 to PARTS - 1; None
+    without snapshots.
 
-    It is the part with the middle of the interval between the two snapshots. Where that interval is longer than a part, as the first one may be and the last
-    one is once there are too many accounts, it is not known: -1.
+    It is the part with the middle of the interval between the two snapshots. Where that interval is longer than a part,
+    as the first one may be and the last one is once there are too many accounts, it is not known: -1.
     """
     born = births(tables)
     if born is None:
@@ -76,7 +80,8 @@ def quarters(tables: Tables, until_ns: int) -> Ints | None:
 
 
 def survivors(snapshot: Snapshot, kind: str = "all", *, described: int) -> list[Survivors]:
-    """What is live at this moment, by line of code, most bytes first. The first `described` rows have types and holders."""
+    """What is live at this moment, by line of code, most bytes first. The first `described` rows have types and
+    holders."""
     tables = snapshot.tables
     wanted = is_counted(tables.account_kind) if kind == "all" else tables.account_kind == KINDS.index(kind)
     accounts = np.flatnonzero(wanted & (snapshot.bytes > 0))

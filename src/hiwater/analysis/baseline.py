@@ -41,7 +41,8 @@ Verdict = Literal["worse", "better", "same", "new", "missing"]
 class Tolerance:
     """By how much a figure may differ: by the larger of `bytes` and of `relative` times the figure before.
 
-    None is the default for that part: no bytes if `relative` is given, 5 % if a count is compared and only `bytes` is given.
+    None is the default for that part: no bytes if `relative` is given, 5 % if a count is compared and only `bytes` is
+    given.
     """
 
     bytes: int | None = None
@@ -73,7 +74,8 @@ DEFAULT_RESIDENT_TOLERANCE = Tolerance(bytes=8 << 20, relative=0.1)
 class Entry:
     """The figures of one program or test, by the names in `FIGURES`; those that are unknown are absent.
 
-    `errors` has for estimates how far they may be off: two standard errors of a sampled figure, the bound of a resident one.
+    `errors` has for estimates how far they may be off: two standard errors of a sampled figure, the bound of a resident
+    one.
     """
 
     figures: Mapping[str, int]
@@ -81,7 +83,8 @@ class Entry:
     errors: Mapping[str, int] = field(default_factory=dict)
 
     def within(self, figure: str, default: Tolerance | None) -> int:
-        """The difference that is tolerated for a figure of this entry: its own tolerance, else `default`, else that of hiwater."""
+        """The difference that is tolerated for a figure of this entry: its own tolerance, else `default`, else that
+        of hiwater."""
         before, given = self.figures[figure], self.tolerance or default
         if given is not None:
             return given.of(figure, before)
@@ -95,7 +98,8 @@ class Entry:
 class Compared:
     """One figure of one entry, before and now; None where it is not known.
 
-    `allowed` is the highest value that is no failure (None without a value before). `error` is by how much the difference may be chance.
+    `allowed` is the highest value that is no failure (None without a value before). `error` is by how much the
+    difference may be chance.
     """
 
     name: str
@@ -113,7 +117,8 @@ class Compared:
 
     @property
     def is_within_error(self) -> bool:
-        """Whether it is the same only because the difference may be chance: it is above what is allowed, and within the errors."""
+        """Whether it is the same only because the difference may be chance: it is above what is allowed, and within
+        the errors."""
         return self.verdict == "same" and self.allowed is not None and (self.now or 0) > self.allowed
 
 
@@ -128,13 +133,15 @@ def this_environment() -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """The entries of a baseline by name, and the environment in which they were measured: `python`, `platform`, `hiwater`."""
+    """The entries of a baseline by name, and the environment in which they were measured: `python`, `platform`,
+    `hiwater`."""
 
     entries: Mapping[str, Entry] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=this_environment)
 
     def updated(self, now: Mapping[str, Entry], environment: Mapping[str, str] | None = None) -> Baseline:
-        """This baseline with the entries of `now` in place of its own, measured in `environment` (None: here). An entry's tolerance stays."""
+        """This baseline with the entries of `now` in place of its own, measured in `environment` (None: here). An
+        entry's tolerance stays."""
         entries = dict(self.entries)
         for name, entry in now.items():
             kept = entries[name].tolerance if name in entries else None
@@ -163,7 +170,8 @@ class Baseline:
 
 
 def parse_tolerance(text: str) -> Tolerance:
-    """The tolerance for `5%`, `64KiB`, or both with a comma between them, of which the larger holds. Raises UsageError or BadSize."""
+    """The tolerance for `5%`, `64KiB`, or both with a comma between them, of which the larger holds. Raises
+    UsageError or BadSize."""
     parts = [part.strip() for part in text.split(",")]
     percents = [part[:-1] for part in parts if part.endswith("%")]
     sizes = [part for part in parts if not part.endswith("%")]
@@ -260,7 +268,8 @@ def _either(*entries: Entry) -> Iterable[str]:
 
 
 def compare_figure(name: str, figure: str, before: Entry, now: Entry, default: Tolerance | None = None) -> Compared:
-    """One figure of an entry. A difference that is within the errors of both sides is the same, whatever the tolerance."""
+    """One figure of an entry. A difference that is within the errors of both sides is the same, whatever the
+    tolerance."""
     was, is_now = before.figures.get(figure), now.figures.get(figure)
     errors = before.errors.get(figure, 0), now.errors.get(figure, 0)
     # Bounds add; the errors of independent estimates add as their variances do.

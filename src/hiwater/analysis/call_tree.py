@@ -1,8 +1,8 @@
 """The call paths of a capture, with frames grouped by line, function, file, module or thread.
 
-node    a call path of the capture; node 0 is none, and every parent has a smaller number than its children
-key     the group of a frame: frames with equal keys are shown as one
-place   the node that represents a node: roots of threads have no parent, and in the coarse groupings (file, module, thread, task) a frame
+node    a call path of the capture; node 0 is none, and every parent has a smaller number than its children key     the
+group of a frame: frames with equal keys are shown as one place   the node that represents a node: roots of threads have
+no parent, and in the coarse groupings (file, module, thread, task) a frame
         and its caller with the same key are one; by function, so are a comprehension and the function around it
 """
 
@@ -43,9 +43,9 @@ COARSE = (Grouping.file, Grouping.module, *_ORIGINS)
 class CallTree:
     """The call tree as int64 arrays with one element for each node of the capture.
 
-    `parent` is the node of the caller, which is smaller than the node, and `key` an index in `frames`. `place` is the node that
-    represents this node; entries of `parent` and `key` are valid only for such nodes. `functions` has for each of `frames` its function at
-    the function's first line.
+    `parent` is the node of the caller, which is smaller than the node, and `key` an index in `frames`. `place` is the
+    node that represents this node; entries of `parent` and `key` are valid only for such nodes. `functions` has for
+    each of `frames` its function at the function's first line.
     """
 
     grouping: Grouping
@@ -114,7 +114,8 @@ def follow(target: Ints) -> Ints:
 
 
 def _frame_keys(tables: Tables, grouping: Grouping) -> tuple[Ints, Sequence[Frame], Sequence[Frame]]:
-    """Keys by the names and lines of code objects, not by their identity: a function that was compiled twice is one function."""
+    """Keys by the names and lines of code objects, not by their identity: a function that was compiled twice is one
+    function."""
     codes, nodes = tables["codes"], tables["nodes"]
     code = nodes["code"].astype(np.int64)
     file_names, file_key = _by_text(tables, codes["file"])
@@ -147,7 +148,8 @@ def _thread_keys(tables: Tables, parent: Ints) -> tuple[Ints, Sequence[Frame]]:
 
 
 def _task_keys(tables: Tables, parent: Ints) -> tuple[Ints, Sequence[Frame]]:
-    """Keys by a task's coroutine, the outermost frame where `parent` ends at asyncio's event loop. Callbacks of the loop are as tasks."""
+    """Keys by a task's coroutine, the outermost frame where `parent` ends at asyncio's event loop. Callbacks of the
+    loop are as tasks."""
     root = follow(np.where(parent == 0, np.arange(len(parent)), parent))
     key, frames, _ = _frame_keys(tables, Grouping.function)
     is_task = _is_loop(tables)[tables["nodes"]["parent"]]

@@ -1,4 +1,5 @@
-"""What `hiwater check` finds: the figures of programs beside a baseline and beside limits, and the lines behind what grew."""
+"""What `hiwater check` finds: the figures of programs beside a baseline and beside limits, and the lines behind what
+grew."""
 
 from __future__ import annotations
 
@@ -23,8 +24,8 @@ _OF_FIRST = 10  # a line with less than a tenth of what the first one has is no 
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """A line of the user's own code behind a figure, in the process that started in `folder`. It held `bytes` at `moment`, `change` more than in
-    the baseline; None if the baseline has no lines."""
+    """A line of the user's own code behind a figure, in the process that started in `folder`. It held `bytes` at
+    `moment`, `change` more than in the baseline; None if the baseline has no lines."""
 
     frame: Frame
     bytes: int
@@ -43,7 +44,8 @@ class Measured:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Checked:
-    """What was found of one program. `rows` has each figure beside the baseline, `limits` each beside a limit: there `before` is None."""
+    """What was found of one program. `rows` has each figure beside the baseline, `limits` each beside a limit: there
+    `before` is None."""
 
     name: str
     now: Measured
@@ -58,7 +60,8 @@ class Checked:
 
 
 def program_name(argv: Sequence[str]) -> str:
-    """What an entry is called unless somebody names it: the script without its folder and suffix, the module, or "-c"."""
+    """What an entry is called unless somebody names it: the script without its folder and suffix, the module, or
+    "-c"."""
     words = name_of(tuple(argv))
     name = words[0] if words else ""
     return PurePath(name).stem if name.endswith((".py", ".pyw")) else PurePath(name).name or "program"
@@ -67,8 +70,8 @@ def program_name(argv: Sequence[str]) -> str:
 def measured(run: Run) -> Measured:
     """The figures of a program and of the processes that it started.
 
-    Of several processes, allocations and allocated bytes are sums. The peaks are those of the highest sum at one instant, and what is kept is what the
-    first process kept.
+    Of several processes, allocations and allocated bytes are sums. The peaks are those of the highest sum at one
+    instant, and what is kept is what the first process kept.
     """
     main = run.captures[0]
     figures: dict[str, int] = {}
@@ -162,10 +165,12 @@ def check(
     figures: Sequence[str] = (),
     may_miss: bool = False,
 ) -> list[Checked]:
-    """Hold every program of `now` beside `before` (None: nothing) and beside `limits`, which are by figure. Only `figures` are compared, if there are any.
+    """Hold every program of `now` beside `before` (None: nothing) and beside `limits`, which are by figure. Only
+    `figures` are compared, if there are any.
 
-    One program before and one now are compared whatever their names are. Raises BadRequest for a limit of a figure that nobody measured, and if there is
-    something before and none of it is known now, unless that may be missing: a check that compares nothing must not pass.
+    One program before and one now are compared whatever their names are. Raises BadRequest for a limit of a figure that
+    nobody measured, and if there is something before and none of it is known now, unless that may be missing: a check
+    that compares nothing must not pass.
     """
     if before is None:
         return [_checked(name, None, now[name], tolerance, limits, figures) for name in sorted(now)]
@@ -234,7 +239,8 @@ def _held_against(name: str, entry: Entry, limits: Mapping[str, int]) -> Iterato
 
 
 def _causes(before: Run | None, now: Run, moment: str) -> Iterator[Cause]:
-    """The lines that grew most, in the process that grew most. Without captures to compare with: those that held most, in the largest process."""
+    """The lines that grew most, in the process that grew most. Without captures to compare with: those that held
+    most, in the largest process."""
     pairs = process_pairs.pairs(before.captures, now.captures) if before is not None else []
     comparisons = [compare_as_recorded(*pair, at=moment) for pair in pairs if not any(one.is_timeline for one in pair)]
     if comparisons:

@@ -1,9 +1,11 @@
-"""A whole capture in arrays small enough for a page: call paths in depth-first order, holders of memory, and every slice of time.
+"""A whole capture in arrays small enough for a page: call paths in depth-first order, holders of memory, and every
+slice of time.
 
-holder   a call path with one kind of memory: an account of the capture, or several small ones merged into one. A sampled recording has
-         two, one of sampled blocks and one of blocks recorded exactly
-most     the highest bytes of a holder at any moment that the page can show: the peak, the end, and the peak of each slice
-merge    the smallest stacks, by `most` and then by their total bytes, become one holder for each kind below their nearest caller that
+holder   a call path with one kind of memory: an account of the capture, or several small ones merged into one. A
+sampled recording has
+         two, one of sampled blocks and one of blocks recorded exactly most     the highest bytes of a holder at any
+moment that the page can show: the peak, the end, and the peak of each slice merge    the smallest stacks, by `most` and
+then by their total bytes, become one holder for each kind below their nearest caller that
          is kept. All sums stay the same.
 """
 
@@ -28,7 +30,8 @@ _FEW_CHANGES = 500_000
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How many of each are kept (entries approximately). Holders with the highest `most` come first, then those with most total bytes."""
+    """How many of each are kept (entries approximately). Holders with the highest `most` come first, then those with
+    most total bytes."""
 
     holders: int = 120_000
     nodes: int = 400_000
@@ -39,12 +42,13 @@ class Limits:
 class CompactedCapture:
     """The arrays have one dimension and are int64 or bool.
 
-    `parent` and `frame` have an element for each call path in depth-first order; path 0 is none. `functions` has for each of `frames` its
-    function at the function's first line. `node_of_path` is the capture's node of
-    each path, -1 for a path of merged stacks. `holder_node`, `holder_kind`, `holder_is_sampled` and each of `columns` have an element for
-    each holder, in the order of the capture's accounts. `holder_of_account` has the holder's index for each account, -1 for accounts
-    without figures. The `entry_` arrays have an element for each difference of a holder from the slice before, in the order of the
-    slices; the last slice is the open one. `merged_stacks` stacks were merged, each with at most `merged_most_bytes`.
+    `parent` and `frame` have an element for each call path in depth-first order; path 0 is none. `functions` has for
+    each of `frames` its function at the function's first line. `node_of_path` is the capture's node of each path, -1
+    for a path of merged stacks. `holder_node`, `holder_kind`, `holder_is_sampled` and each of `columns` have an element
+    for each holder, in the order of the capture's accounts. `holder_of_account` has the holder's index for each
+    account, -1 for accounts without figures. The `entry_` arrays have an element for each difference of a holder from
+    the slice before, in the order of the slices; the last slice is the open one. `merged_stacks` stacks were merged,
+    each with at most `merged_most_bytes`.
     """
 
     parent: Ints
@@ -177,7 +181,8 @@ def _most(columns: dict[str, Ints], changes: _Changes) -> Ints:
 
 
 def _choose(tables: Tables, limits: Limits, order: Ints, changes: _Changes) -> tuple[Bools, Bools]:
-    """The accounts in `order` that are kept, and the call paths that they need: fewer in each step until all limits are kept."""
+    """The accounts in `order` that are kept, and the call paths that they need: fewer in each step until all limits
+    are kept."""
     parent = tables.paths.parent
     roots = tables.paths.is_thread & _needed(tables, parent, order)
     looked_at, part = _some_changes(changes)
@@ -272,8 +277,8 @@ def _merge(tables: Tables, is_kept: Bools, is_merged: Bools, node_kept: Bools) -
 
 
 def _holders(tables: Tables, is_kept: Bools, is_merged: Bools, node: Ints) -> tuple[Ints, Ints, Bools, Ints]:
-    """(node, kind, whether of sampled blocks) of each holder and the holder of each account: kept ones in their order, then the merged ones. Accounts
-    without figures get the first holder, to which they add nothing."""
+    """(node, kind, whether of sampled blocks) of each holder and the holder of each account: kept ones in their
+    order, then the merged ones. Accounts without figures get the first holder, to which they add nothing."""
     of_account = np.zeros(len(is_kept), np.int64)
     stays = np.flatnonzero(is_kept)
     of_account[stays] = np.arange(len(stays))

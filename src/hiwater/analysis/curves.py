@@ -16,7 +16,8 @@ MOST_CHILDREN = 12  # with curves of their own; the sum includes all
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Curve:
-    """`kind` is "resident", "allocated", "device", "child" or "sum". Seconds since the start of the recording, and bytes."""
+    """`kind` is "resident", "allocated", "device", "child" or "sum". Seconds since the start of the recording, and
+    bytes."""
 
     label: str
     kind: str
@@ -80,7 +81,8 @@ def plot_of(capture: Capture, title: str) -> Plot:
 
 
 def _sum(processes: Sequence[WatchedProcess]) -> Curve:
-    """The sum over all processes after each sample: the last sample of a process counts until its next one, or its end."""
+    """The sum over all processes after each sample: the last sample of a process counts until its next one, or its
+    end."""
     times, changes = [], []
     for process in processes:
         if not len(process.at_ns):

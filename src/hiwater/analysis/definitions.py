@@ -1,7 +1,8 @@
 """Which function of the source each code object is part of.
 
-Functions of one file may have the same name: all lambdas have. They are told apart by their first lines. A function that was compiled twice is
-one function. A comprehension is part of the function that called it, although it has a code object of its own up to Python 3.11.
+Functions of one file may have the same name: all lambdas have. They are told apart by their first lines. A function
+that was compiled twice is one function. A comprehension is part of the function that called it, although it has a code
+object of its own up to Python 3.11.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from hiwater.capture.tables import Tables
 
 
 def functions_of_codes(tables: Tables) -> tuple[Ints, Ints]:
-    """For each code object the one that stands for its function, and a number that code objects of one function share."""
+    """For each code object the one that stands for its function, and a number that code objects of one function
+    share."""
     codes = tables["codes"]
     names, name = numbered(map(tables.string, codes["function"].tolist()))
     _, file = numbered(map(tables.string, codes["file"].tolist()))
@@ -25,7 +27,8 @@ def functions_of_codes(tables: Tables) -> tuple[Ints, Ints]:
 
 
 def _functions_around(tables: Tables, names: list[str], name: Ints, file: Ints) -> Ints:
-    """For each code object itself; for a comprehension the code object that called it, if that is the function around it."""
+    """For each code object itself; for a comprehension the code object that called it, if that is the function
+    around it."""
     nodes = tables["nodes"]
     around = np.arange(len(name))
     outer = [function_of(text) for text in names]

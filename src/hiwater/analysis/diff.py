@@ -69,8 +69,8 @@ class MatchedComparison(Comparison[Capture]):
 
     @property
     def causes(self) -> list[Change]:
-        """The lines that explain the net change: the one that changed most in its direction, and the one that changed most against it
-        if that is more than a tenth of the first."""
+        """The lines that explain the net change: the one that changed most in its direction, and the one that
+        changed most against it if that is more than a tenth of the first."""
         net, lines = self.allocated.change, self.lines
         if net is None or not lines:
             return []
@@ -100,7 +100,8 @@ class Verdict:
 def judge(comparison: Comparison[Capture], limit: Limit) -> Verdict:
     """Hold what is compared against a limit: allocated memory, or the resident peak where nothing else is known.
 
-    An increase that may be chance (within two standard errors) keeps every limit. From nothing, any increase is above any percentage.
+    An increase that may be chance (within two standard errors) keeps every limit. From nothing, any increase is above
+    any percentage.
     """
     figure, quantity = comparison.allocated, f"allocated at the {comparison.after_snapshot.name}"
     if comparison.kind != "all":
@@ -120,8 +121,8 @@ def judge(comparison: Comparison[Capture], limit: Limit) -> Verdict:
 def compare_as_recorded(
     before: Capture, after: Capture, *, at: str | float = "peak", kind: str = "all", by: str = "stack"
 ) -> MatchedComparison:
-    """The same as `compare`, with the text of lines from the files that have not changed since, and with the device of each for the
-    kind "device"."""
+    """The same as `compare`, with the text of lines from the files that have not changed since, and with the device
+    of each for the kind "device"."""
     here, there = before.of_kind(kind), after.of_kind(kind)
     if len(here) > 1 or len(there) > 1:
         raise BadRequest(
@@ -138,8 +139,8 @@ def compare(
 ) -> MatchedComparison:  # fmt: skip
     """Compare two captures at the moment `at` of each (see `Capture.snapshot`).
 
-    `sources` give the text of lines as they were when each was recorded. Raises BadRequest for a kind or grouping that is
-    none, MomentOutOfRange, and CorruptCapture when something holds less than nothing.
+    `sources` give the text of lines as they were when each was recorded. Raises BadRequest for a kind or grouping that
+    is none, MomentOutOfRange, and CorruptCapture when something holds less than nothing.
     """
     if kind not in SHOWN_KINDS:
         raise BadRequest(f"{kind!r} is no kind of memory", f"choose one of {', '.join(SHOWN_KINDS)}")
@@ -297,7 +298,8 @@ class PathNumbers:
 class StackChanges(Changes):
     """Changes of stacks, made when they are looked at: there may be a million, each tens of thousands of frames deep.
 
-    `call_trees` are the call paths of both captures, and `nodes` has for each change its path in either one: -1 where it held nothing.
+    `call_trees` are the call paths of both captures, and `nodes` has for each change its path in either one: -1 where
+    it held nothing.
     """
 
     def __init__(self, sides: list[tuple[CallTree, Holdings, Ints]]) -> None:

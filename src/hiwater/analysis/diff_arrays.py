@@ -1,8 +1,9 @@
 """Two captures in the arrays of one: the later one compacted, and the figures of the earlier one for each holder.
 
-place     a thread's name, and a call path by the names that `matching` gives to its frames. Nodes of both captures at one place are the
-          same holder. (The rows of a diff do not distinguish threads.)
-gone      a call path or a frame that only the earlier capture has: it follows those of the later capture, and holds nothing there
+place     a thread's name, and a call path by the names that `matching` gives to its frames. Nodes of both captures at
+one place are the
+          same holder. (The rows of a diff do not distinguish threads.) gone      a call path or a frame that only the
+earlier capture has: it follows those of the later capture, and holds nothing there
 """
 
 from __future__ import annotations
@@ -28,9 +29,10 @@ _Place = tuple[int, int, bool]  # thread, path, whether its last frame is a comp
 class CompactedDiff:
     """`compacted` is the later capture, with everything that is gone.
 
-    `columns` has int64 arrays with one element for each of its holders: `before_peak_bytes`, `before_end_bytes`, and `delta_bytes`, the
-    growth between the compared moments. `frame_is_gone` has an element for each frame. `gone_files` are the files that the later
-    capture does not have. The frame of a comprehension has the name of the function around it, to which a comparison counts it.
+    `columns` has int64 arrays with one element for each of its holders: `before_peak_bytes`, `before_end_bytes`, and
+    `delta_bytes`, the growth between the compared moments. `frame_is_gone` has an element for each frame. `gone_files`
+    are the files that the later capture does not have. The frame of a comprehension has the name of the function around
+    it, to which a comparison counts it.
     """
 
     compacted: CompactedCapture
@@ -40,8 +42,8 @@ class CompactedDiff:
 
 
 def compact_diff(comparison: MatchedComparison, limits: Limits | None = None) -> CompactedDiff:
-    """The later capture of a comparison, with the figures of the earlier one. Of the holders that are gone, the largest are kept, up to half
-    of the limits. The others are merged, like the smaller stacks of the later capture."""
+    """The later capture of a comparison, with the figures of the earlier one. Of the holders that are gone, the
+    largest are kept, up to half of the limits. The others are merged, like the smaller stacks of the later capture."""
     bounds = limits or Limits()
     later, paths, threads = compact(comparison.after, bounds), PathNumbers(), dict[str, int]()
     after = _Side(comparison.after, paths, threads, comparison.matching.after)
@@ -112,9 +114,11 @@ class _Side:
 
 
 def _partners(before: _Side, after: _Side, holder_of_account: Ints) -> Ints:
-    """For each account of the earlier capture, the index of the later capture's holder at its place; -1 if there is none.
+    """For each account of the earlier capture, the index of the later capture's holder at its place; -1 if there is
+    none.
 
-    Whether a comprehension has a frame of its own depends on the version of Python. A place that agrees in this is preferred.
+    Whether a comprehension has a frame of its own depends on the version of Python. A place that agrees in this is
+    preferred.
     """
     exact: dict[tuple[object, ...], int] = {}
     alike: dict[tuple[object, ...], int] = {}
@@ -164,8 +168,8 @@ class _Union:
         return self._exact.get(place, self._alike.get(place[:2]))
 
     def add_gone(self, accounts: Ints, partner: Ints, limits: Limits) -> Ints:
-        """Add a holder for each of these accounts of the earlier capture, largest first, and store its index in `partner`. Returns the
-        accounts whose holders were merged."""
+        """Add a holder for each of these accounts of the earlier capture, largest first, and store its index in
+        `partner`. Returns the accounts whose holders were merged."""
         most_paths, given = len(self._parent) + limits.nodes // 2, 0
         for account in accounts[: limits.holders // 2].tolist():
             path = self._added(int(self._before.capture.tables.account_node[account]), most_paths - len(self._parent))
@@ -183,7 +187,8 @@ class _Union:
         return int(capture.tables.account_kind[account]), bool(capture.tables.account_is_sampled[account])
 
     def _added(self, node: int, room: int) -> int | None:
-        """The path at a node's place. If there is none, it is added with its callers; None if that takes more than `room` paths."""
+        """The path at a node's place. If there is none, it is added with its callers; None if that takes more than
+        `room` paths."""
         missing = []
         while (path := self._find(node)) is None:
             missing.append(node)
@@ -198,7 +203,8 @@ class _Union:
         return path
 
     def _frame_of(self, node: int, path: int) -> int:
-        """The number of the frame of a path that is gone: the matching frame of the later capture, or a frame that is gone, too."""
+        """The number of the frame of a path that is gone: the matching frame of the later capture, or a frame that
+        is gone, too."""
         side = self._before
         key = int(side.call_tree.key[node])
         frame, function, is_gone = side.frames[key], side.functions[key], False

@@ -20,8 +20,8 @@ _FIGURES = 3 + len(COUNTED_KINDS)  # bytes, blocks, bytes of sampled blocks, byt
 class Branch:
     """A frame and what was held below it.
 
-    `bytes` = `self_bytes` + the children's bytes + `hidden_bytes`. In an inverted tree a child is a caller, and own bytes
-    are those of stacks that begin here. `kind_bytes` has one figure for each counted kind.
+    `bytes` = `self_bytes` + the children's bytes + `hidden_bytes`. In an inverted tree a child is a caller, and own
+    bytes are those of stacks that begin here. `kind_bytes` has one figure for each counted kind.
     """
 
     frame: Frame | None
@@ -46,8 +46,8 @@ class _Group:
 def build_display_tree(
     call_tree: CallTree, holdings: Holdings, *, minimum_bytes: int = 0, deepest: int = 1 << 30, inverted: bool = False
 ) -> Branch:
-    """The tree of what is held. Branches below `minimum_bytes`, or further than `deepest` from the root, are summed up in
-    their parent's `hidden_bytes`."""
+    """The tree of what is held. Branches below `minimum_bytes`, or further than `deepest` from the root, are summed
+    up in their parent's `hidden_bytes`."""
     rows = _rows(call_tree, holdings)
     grower = _Inverted(call_tree, rows) if inverted else _Upright(call_tree, rows)
     root_figures = grower.start.figures.sum(axis=0) if inverted else grower.start.figures[0]

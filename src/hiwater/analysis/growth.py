@@ -1,4 +1,5 @@
-"""How live bytes change from one snapshot to the next, and the test that tells leaks from what only looks like them (see analysis/leaks.py)."""
+"""How live bytes change from one snapshot to the next, and the test that tells leaks from what only looks like them
+(see analysis/leaks.py)."""
 
 from __future__ import annotations
 
@@ -22,9 +23,10 @@ _NEVER = (1 << 64) - 1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Moments:
-    """The snapshots of one name that are tested: their numbers and slices. `made` is the number of the last snapshot of that name: it is not tested if
-    there were too many accounts by then to tell ages apart. For each account, `interval` is the number of the snapshot after which its blocks were
-    allocated: -1 before the first one, and after the last one."""
+    """The snapshots of one name that are tested: their numbers and slices. `made` is the number of the last snapshot
+    of that name: it is not tested if there were too many accounts by then to tell ages apart. For each account,
+    `interval` is the number of the snapshot after which its blocks were allocated: -1 before the first one, and
+    after the last one."""
 
     name: str
     made: int
@@ -61,8 +63,9 @@ def find_moments(tables: Tables, name: str) -> Moments | None:
 
 
 class Growth:
-    """The live bytes of each row, which is a call path or a type, at each snapshot: `series[row, snapshot]`. `survivors[row, interval]` is what was
-    allocated in each interval between two snapshots and is live at the last one. `level` is that of all rows together."""
+    """The live bytes of each row, which is a call path or a type, at each snapshot: `series[row, snapshot]`.
+    `survivors[row, interval]` is what was allocated in each interval between two snapshots and is live at the last
+    one. `level` is that of all rows together."""
 
     def __init__(self, moments: Moments, level: float, series: Ints, survivors: Ints) -> None:
         self.moments, self.level, self.series, self.survivors = moments, level, series, survivors
@@ -91,7 +94,8 @@ class Growth:
 
 
 def by_interval(moments: Moments, accounts: Ints, row: Ints, size: Ints, rows: int) -> Ints:
-    """The bytes of each row by the interval that allocated them: `size[i]` bytes of account `accounts[i]` belong to row `row[i]`."""
+    """The bytes of each row by the interval that allocated them: `size[i]` bytes of account `accounts[i]` belong to
+    row `row[i]`."""
     interval = moments.interval[accounts]
     inside = np.flatnonzero(interval >= 0)
     found = np.zeros((rows, max(1, len(moments.number) - 1)), np.int64)
@@ -100,7 +104,8 @@ def by_interval(moments: Moments, accounts: Ints, row: Ints, size: Ints, rows: i
 
 
 def live_at(tables: Tables, wanted: Sequence[int]) -> Iterator[tuple[Ints, Ints]]:
-    """For each of these slices, ascending: the bytes and blocks of every account at its peak. The arrays are changed by the next step."""
+    """For each of these slices, ascending: the bytes and blocks of every account at its peak. The arrays are changed
+    by the next step."""
     length = len(tables.account_node)
     values, blocks = np.zeros(length, np.int64), np.zeros(length, np.int64)
     entries, place = tables["slice_entries"], 0
@@ -115,15 +120,16 @@ def live_at(tables: Tables, wanted: Sequence[int]) -> Iterator[tuple[Ints, Ints]
 
 
 def group_of_accounts(tables: Tables) -> tuple[Ints, Ints]:
-    """The call paths, threads aside, and kinds of memory: a number for each pair of them, which ends with the kind; and the index of each account's pair."""
+    """The call paths, threads aside, and kinds of memory: a number for each pair of them, which ends with the kind;
+    and the index of each account's pair."""
     key = _paths_without_threads(tables)[tables.account_node] * len(KINDS) + tables.account_kind
     distinct, group = np.unique(key, return_inverse=True)
     return distinct, group
 
 
 def _paths_without_threads(tables: Tables) -> Ints:
-    """For each node the number of the first one with the same frames, whatever thread they are in: threads come and go, and have names of
-    their own."""
+    """For each node the number of the first one with the same frames, whatever thread they are in: threads come and
+    go, and have names of their own."""
     nodes = tables["nodes"]
     is_thread = tables.paths.is_thread.tolist()
     same: list[int] = []

@@ -1,8 +1,9 @@
 """Which growth belongs to another leak: headers of the objects that it keeps, which count for lines of their own.
 
-CPython keeps the memory of freed lists, dicts, tuples and floats in free lists, and gives it to the next such object. No allocator is called, so the block
-counts for the line that allocated it, however many objects have had it since. A leak of lists takes one block after the other from these free lists, and
-lines that need lists for a moment only allocate them anew: their blocks grow as the leak does, and nothing is to be changed there.
+CPython keeps the memory of freed lists, dicts, tuples and floats in free lists, and gives it to the next such object.
+No allocator is called, so the block counts for the line that allocated it, however many objects have had it since. A
+leak of lists takes one block after the other from these free lists, and lines that need lists for a moment only
+allocate them anew: their blocks grow as the leak does, and nothing is to be changed there.
 """
 
 from __future__ import annotations
@@ -17,15 +18,16 @@ from hiwater.capture.paths import Ints
 
 _TYPES = frozenset({"list", "dict", "tuple", "float"})
 _SIZES = frozenset({24, *range(48, 201, 8)})
-"""Of blocks of these types: a float; a list, a dict and tuples of one to twenty items, with what the garbage collector needs."""
+"""Of blocks of these types: a float; a list, a dict and tuples of one to twenty items, with what the garbage
+collector needs."""
 _IN_STEP = 0.1
 """By how much of the whole growth two curves may differ at any snapshot."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Grown:
-    """Accounts that grow together: bytes for each moment, live bytes at each snapshot, kinds of memory, the blocks at the last snapshot (0: not known), and the
-    types of the objects, as far as there is a search for holders."""
+    """Accounts that grow together: bytes for each moment, live bytes at each snapshot, kinds of memory, the blocks
+    at the last snapshot (0: not known), and the types of the objects, as far as there is a search for holders."""
 
     accounts: Ints
     bytes_per_moment: float
@@ -43,8 +45,8 @@ class Grown:
 
 
 def leak_of_headers(grown: Grown, others: Iterable[Grown], search: AccountsSearch | None) -> Grown | None:
-    """Of which of these others the headers have grown here: the largest of those that grow in step, by as much or more, and, if there is a search for holders,
-    have blocks in these objects. None if this is a leak of its own."""
+    """Of which of these others the headers have grown here: the largest of those that grow in step, by as much or
+    more, and, if there is a search for holders, have blocks in these objects. None if this is a leak of its own."""
     if not grown.may_be_headers:
         return None
     found = [

@@ -18,7 +18,8 @@ Chosen = Mapping[int, int]
 
 
 def telling(paths: SearchedPaths) -> Chosen:
-    """The paths of the groups that a person would name. What is left of a path whose contents are groups themselves is a group, too."""
+    """The paths of the groups that a person would name. What is left of a path whose contents are groups themselves
+    is a group, too."""
     chosen = {}
     open_paths = list(paths.children[0])
     while open_paths:

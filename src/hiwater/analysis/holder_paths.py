@@ -1,4 +1,5 @@
-"""The paths of one search for holders as lists, with what follows from them: what a path dominates, its words, and which lines allocated its blocks."""
+"""The paths of one search for holders as lists, with what follows from them: what a path dominates, its words, and
+which lines allocated its blocks."""
 
 from __future__ import annotations
 
@@ -23,8 +24,9 @@ Part = tuple[int, int, int]
 
 
 class SearchedPaths:
-    """The lists are by path number. Numbers count from 1; 0 is none. `children` are the paths that a path dominates without another between,
-    `is_own` says that hiwater's modules hold it, and `least` are the bytes that a path retains to be large."""
+    """The lists are by path number. Numbers count from 1; 0 is none. `children` are the paths that a path dominates
+    without another between, `is_own` says that hiwater's modules hold it, and `least` are the bytes that a path
+    retains to be large."""
 
     def __init__(self, tables: Tables, search: HolderSearch) -> None:
         self._tables, self.search = tables, search
@@ -50,8 +52,8 @@ class SearchedPaths:
 
     @cached_property
     def allocated(self) -> tuple[list[tuple[Group, Frame]], dict[int, list[Part]]]:
-        """The rows of the ranking of lines, and for each path the parts of its blocks whose allocation was recorded. Path 0 has what no object
-        holds."""
+        """The rows of the ranking of lines, and for each path the parts of its blocks whose allocation was recorded.
+        Path 0 has what no object holds."""
         known = np.concatenate([self.search.blocks[self.search.blocks["account"] != 0], self.search.unheld])
         found = rows_of_paths(self._tables, self._tables.account_node[known["account"].astype(np.int64)])
         parts: dict[int, list[Part]] = defaultdict(list)
@@ -77,7 +79,8 @@ class SearchedPaths:
         return self.type_name(path) or "contents", self.words.holder(path)
 
     def numbered(self, ids: dict[tuple[int, int, str, str], int]) -> list[int]:
-        """For each path number a number that is equal for equal steps from equal roots, in all searches that are numbered with `ids`."""
+        """For each path number a number that is equal for equal steps from equal roots, in all searches that are
+        numbered with `ids`."""
         numbers = [0]
         for path in self.numbers:
             step = (numbers[self.parent[path]], self.kind[path], self.label[path], self.type[path])

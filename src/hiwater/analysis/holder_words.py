@@ -15,7 +15,8 @@ _ROOT_NOUNS = {
     StepKind.interpreter: "the interpreter",
 }
 _MOST_PARTS = 7
-"""Of a holder's description; of a longer one some in the middle are left out: the language's containers first, because a person finds and changes what has a name."""
+"""Of a holder's description; of a longer one some in the middle are left out: the language's containers first,
+because a person finds and changes what has a name."""
 
 
 class _Part(NamedTuple):
@@ -73,7 +74,8 @@ class Words:
         return self._parent[owner] if self._kind[owner] == StepKind.namespace and self._parent[owner] else owner
 
     def _parts(self, path: int) -> list[_Part]:
-        """The objects of a path, then each holder up to the root. A part that ends with "of" says what the next one is."""
+        """The objects of a path, then each holder up to the root. A part that ends with "of" says what the next one
+        is."""
         parts = []
         while path:
             if self._is_root(path):

@@ -1,7 +1,9 @@
-"""What holds the interpreter's objects: groups of like objects, how each is reached from a root, what it retains, and who allocated it.
+"""What holds the interpreter's objects: groups of like objects, how each is reached from a root, what it retains, and
+who allocated it.
 
-A group is a path of a search (`capture.holders`) that a person would name: the elements of a collection, or an object that has most of its memory
-itself. Groups do not overlap. What they retain follows from dominators: it would be freed if nothing held the objects of the group.
+A group is a path of a search (`capture.holders`) that a person would name: the elements of a collection, or an object
+that has most of its memory itself. Groups do not overlap. What they retain follows from dominators: it would be freed
+if nothing held the objects of the group.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ _MOST_PARTS = 20  # a type with less than this part of the bytes is not named
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Of the objects of a group: their number, their bytes with the buffers that belong to them alone, and what they retain."""
+    """Of the objects of a group: their number, their bytes with the buffers that belong to them alone, and what they
+    retain."""
 
     count: int = 0
     bytes: int = 0
@@ -43,7 +46,8 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A line that allocated objects of a group. `group` says whether it is the user's own line, an import, or other code."""
+    """A line that allocated objects of a group. `group` says whether it is the user's own line, an import, or other
+    code."""
 
     frame: Frame
     group: Group
@@ -67,10 +71,11 @@ class Content:
 class HolderGroup:
     """Like objects that are held in the same way.
 
-    `count` objects of the type `type_name` take `bytes`, with the buffers that belong to them alone; without them, `retained_bytes` would be free.
-    `held_by` names the holder in words, `path` each step from a root to the objects, and `also_held_by` others that refer to some of them. `sites` are the
-    lines that allocated the objects, most bytes first, as far as the recording saw it; `retained_sites` are those of all that is retained. `contents` are
-    types among what is retained. `earlier` has the figures of an earlier search.
+    `count` objects of the type `type_name` take `bytes`, with the buffers that belong to them alone; without them,
+    `retained_bytes` would be free. `held_by` names the holder in words, `path` each step from a root to the objects,
+    and `also_held_by` others that refer to some of them. `sites` are the lines that allocated the objects, most bytes
+    first, as far as the recording saw it; `retained_sites` are those of all that is retained. `contents` are types
+    among what is retained. `earlier` has the figures of an earlier search.
     """
 
     type_name: str
@@ -104,9 +109,10 @@ class HolderGroup:
 class Holders:
     """The result of one search: the groups that retain most, or those that were asked for, and all types.
 
-    `objects` and `bytes` are those of the interpreter's whole heap; `own_bytes` is the part that hiwater's modules hold, which no group has. `types` are
-    sums over the listed paths. `unheld` are the lines that allocated `unheld_bytes` in blocks to which no object was found: of C code, or the
-    interpreter's own. `since` is the earlier search that `earlier` figures are of. `search` has the search's times and name.
+    `objects` and `bytes` are those of the interpreter's whole heap; `own_bytes` is the part that hiwater's modules
+    hold, which no group has. `types` are sums over the listed paths. `unheld` are the lines that allocated
+    `unheld_bytes` in blocks to which no object was found: of C code, or the interpreter's own. `since` is the earlier
+    search that `earlier` figures are of. `search` has the search's times and name.
     """
 
     search: HolderSearch
@@ -138,12 +144,12 @@ def find_holders(
     of_target: bool = False,
     limit: int = 10,
 ) -> Holders:
-    """What the search `number` of a capture found, counted from 1; the last one by default. With `since`, an earlier search, groups that have grown most come
-    first.
+    """What the search `number` of a capture found, counted from 1; the last one by default. With `since`, an earlier
+    search, groups that have grown most come first.
 
-    `what` chooses: a type ("Row", "app.models.Row", "app.*"), or a line that allocated ("db.py:41"); "" is the groups that retain most. With `of_target`,
-    the only group is that of the object for which the search was made, if it was found. Raises MomentOutOfRange if there is no such search, BadRequest for a
-    search that failed.
+    `what` chooses: a type ("Row", "app.models.Row", "app.*"), or a line that allocated ("db.py:41"); "" is the groups
+    that retain most. With `of_target`, the only group is that of the object for which the search was made, if it was
+    found. Raises MomentOutOfRange if there is no such search, BadRequest for a search that failed.
     """
     searches = read_searches(tables)
     search = _chosen(searches, number)
@@ -205,7 +211,8 @@ class AccountsSearch:
         )
 
     def are_parts(self, parts: Ints, accounts: Ints) -> bool:
-        """Whether blocks of the accounts `parts` belong to the objects with most bytes of `accounts`, or to objects that these hold."""
+        """Whether blocks of the accounts `parts` belong to the objects with most bytes of `accounts`, or to objects
+        that these hold."""
         blocks = self._search.blocks
         path = int(
             np.bincount(blocks["path"], np.where(np.isin(blocks["account"], accounts), blocks["bytes"], 0), 1).argmax()
@@ -216,7 +223,8 @@ class AccountsSearch:
         )
 
     def bytes_by_type(self) -> tuple[list[str], Ints, Ints, Ints]:
-        """The names of all types, "" for what belongs to no object; then for each account and type that it has blocks of: the account, the index of the type, and the bytes."""
+        """The names of all types, "" for what belongs to no object; then for each account and type that it has
+        blocks of: the account, the index of the type, and the bytes."""
         blocks = np.concatenate([self._search.blocks, self._search.unheld])
         names, of_path = numbered(map(self._paths.type_name, range(len(self._search.paths) + 1)))
         account, size = (blocks[field].astype(np.int64) for field in ("account", "bytes"))
@@ -246,8 +254,8 @@ def _chosen(searches: Sequence[HolderSearch], number: int | None) -> HolderSearc
 
 
 def _merged(groups: Iterable[HolderGroup]) -> list[HolderGroup]:
-    """Groups that a person cannot tell apart become one: objects that are referred to once and those that are referred to more often are different
-    paths."""
+    """Groups that a person cannot tell apart become one: objects that are referred to once and those that are
+    referred to more often are different paths."""
     known: dict[tuple[str, str], HolderGroup] = {}
     for group in groups:
         key = group.type_name, group.held_by
@@ -310,7 +318,8 @@ def _group(paths: SearchedPaths, path: int, retained: int) -> HolderGroup:
 
 
 def _sites_of(paths: SearchedPaths, chosen: Iterable[int]) -> tuple[Site, ...]:
-    """The lines that allocated the objects of these paths: those with most bytes, and the user's own before other code."""
+    """The lines that allocated the objects of these paths: those with most bytes, and the user's own before other
+    code."""
     rows, parts = paths.allocated
     sums: dict[int, list[int]] = defaultdict(lambda: [0, 0])
     for path in chosen:
@@ -353,7 +362,8 @@ def _others(paths: SearchedPaths, path: int) -> tuple[str, ...]:
 
 
 def _earlier_figures(paths: SearchedPaths, chosen: Chosen, earlier: SearchedPaths) -> Mapping[tuple[str, str], Figures]:
-    """For the groups of these paths, the figures of the same paths in an earlier search. What is left of a path has its own objects' alone."""
+    """For the groups of these paths, the figures of the same paths in an earlier search. What is left of a path has
+    its own objects' alone."""
     ids: dict[tuple[int, int, str, str], int] = {}
     then: dict[int, Figures] = {}
     before = earlier.numbered(ids)

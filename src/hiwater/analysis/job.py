@@ -1,7 +1,9 @@
-"""A job: the processes of a cluster or of a launcher, as one. How uneven their peaks are, why, and what phases of each name cost over all of them.
+"""A job: the processes of a cluster or of a launcher, as one. How uneven their peaks are, why, and what phases of each
+name cost over all of them.
 
-Peaks are compared without memory that was never touched: a library that reserves address space does so in each process, and none of it is in RAM.
-A figure of a phase is that of its whole process: phases that overlap in one process, as tasks of several threads do, see each other's memory.
+Peaks are compared without memory that was never touched: a library that reserves address space does so in each process,
+and none of it is in RAM. A figure of a phase is that of its whole process: phases that overlap in one process, as tasks
+of several threads do, see each other's memory.
 """
 
 from __future__ import annotations
@@ -37,7 +39,8 @@ def is_job(captures: Sequence[Capture]) -> bool:
 
 
 def used_bytes(capture: Capture) -> int:
-    """The allocated peak without what was never touched: no more than the highest resident memory, where no residency snapshot tells."""
+    """The allocated peak without what was never touched: no more than the highest resident memory, where no
+    residency snapshot tells."""
     resident = capture.resident.program_peak_bytes
     used = capture.peak_bytes - capture.peak_untouched_bytes
     return min(used, resident) if resident else used
@@ -49,8 +52,8 @@ def worker_name(capture: Capture) -> str:
 
 
 def limit_share(capture: Capture) -> float | None:
-    """The highest resident memory as a part of the limit that is nearest to it: of the engine, of address space (used addresses), or of the cgroup (all its
-    processes); None without a limit."""
+    """The highest resident memory as a part of the limit that is nearest to it: of the engine, of address space
+    (used addresses), or of the cgroup (all its processes); None without a limit."""
     shares = []
     for one in capture.pressure:
         for used, limit in (
@@ -65,8 +68,9 @@ def limit_share(capture: Capture) -> float | None:
 
 
 def engine_memory(capture: Capture) -> dict[str, int] | None:
-    """The engine's own figures of the worker, in bytes, when the memory that it saw was highest: of the process (resident), of results in memory (managed),
-    of what is neither (unmanaged), and of results on disk (spilled). None for an engine that has none."""
+    """The engine's own figures of the worker, in bytes, when the memory that it saw was highest: of the process
+    (resident), of results in memory (managed), of what is neither (unmanaged), and of results on disk (spilled).
+    None for an engine that has none."""
     try:
         own = json.loads(capture.facts["engine_memory"])
         figures = [whole_number(str(own[name])) for name in ("process_bytes", "managed_bytes", "spilled_bytes")]
@@ -100,7 +104,8 @@ class OutlierCause:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outlier:
-    """A process whose peak is far above the median: `times` the median. `causes` are the lines that hold more than in `median`, most first."""
+    """A process whose peak is far above the median: `times` the median. `causes` are the lines that hold more than
+    in `median`, most first."""
 
     capture: Capture
     median: Capture
@@ -111,11 +116,13 @@ class Outlier:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PhaseCost:
-    """The phases of one name over all processes. A rise is the highest allocated size during the phase above that at its start.
+    """The phases of one name over all processes. A rise is the highest allocated size during the phase above that at
+    its start.
 
-    `median_rise_bytes` and `highest_rise_bytes` are over the `count` phases that ended. `kept_bytes` is what phases of this name kept at their ends, in the
-    process where that is most. `worst` is that process if it kept more than any phase rose, else the one with the highest rise. `top` is the line that held
-    most at the highest moment of the worst phase; None if it was not looked for.
+    `median_rise_bytes` and `highest_rise_bytes` are over the `count` phases that ended. `kept_bytes` is what phases of
+    this name kept at their ends, in the process where that is most. `worst` is that process if it kept more than any
+    phase rose, else the one with the highest rise. `top` is the line that held most at the highest moment of the worst
+    phase; None if it was not looked for.
     """
 
     name: str

@@ -1,12 +1,14 @@
-"""Which call paths of a process leak: their live bytes rise from one marker or phase to the next, and what they allocated stays.
+"""Which call paths of a process leak: their live bytes rise from one marker or phase to the next, and what they
+allocated stays.
 
 The test, for the call paths (threads aside) and kinds that have LEAST_BYTES at the last snapshot:
 
-1. Live bytes rise from snapshot to snapshot: one-sided Mann–Kendall test, p < LEVEL for all call paths of all processes together (Bonferroni's
-   correction for the processes, Holm's for the paths of each).
+1. Live bytes rise from snapshot to snapshot: one-sided Mann–Kendall test, p < LEVEL for all call paths of all processes
+   together (Bonferroni's correction for the processes, Holm's for the paths of each).
 2. The lower bound of the Theil–Sen slope is above zero.
-3. The survivors are of all ages: each quarter of the time between the snapshots allocated LEAST_SHARE or more of what survived from it. A cache
-   with a bound, a queue or a variable that is bound again holds young blocks alone, however its size changes.
+3. The survivors are of all ages: each quarter of the time between the snapshots allocated LEAST_SHARE or more of what
+   survived from it. A cache with a bound, a queue or a variable that is bound again holds young blocks alone, however
+   its size changes.
 
 The first third of the snapshots is not used: caches fill and modules are loaded.
 """
@@ -46,13 +48,15 @@ _FEWEST = 8  # snapshots: with fewer, the exact test cannot reach the level for 
 class Leak:
     """A line whose memory grows, with all of its call paths that do. Bytes are those that the program requested.
 
-    `pids` are the processes in which it does, the one that grows most first; figures are sums over them, but for those per moment, which are means.
-    `bytes_per_moment` is the Theil–Sen slope: bytes for each call, marker or phase. `lower_bytes_per_moment` is its lower bound.
-    `live_bytes` and `live_blocks` are those at the last snapshot, and `grown_bytes` the part of them allocated since the first one that was
-    tested. `oldest` is the number of the moment after which the oldest of that part was allocated. `frames` are those of the path with most
-    growth, root first. `kinds` has the kinds of memory. `suppression` is why this is no leak, or None. `held_by` is what holds most of it, in words, and `types` are
-    the types of its objects, most bytes first, if the capture has a search for holders. `headers` are lines at which small blocks of one size grow in step with it: headers of its
-    objects, or memory that free lists handed on (analysis/headers.py). With a search for holders, the figures are sums with theirs.
+    `pids` are the processes in which it does, the one that grows most first; figures are sums over them, but for those
+    per moment, which are means. `bytes_per_moment` is the Theil–Sen slope: bytes for each call, marker or phase.
+    `lower_bytes_per_moment` is its lower bound. `live_bytes` and `live_blocks` are those at the last snapshot, and
+    `grown_bytes` the part of them allocated since the first one that was tested. `oldest` is the number of the moment
+    after which the oldest of that part was allocated. `frames` are those of the path with most growth, root first.
+    `kinds` has the kinds of memory. `suppression` is why this is no leak, or None. `held_by` is what holds most of it,
+    in words, and `types` are the types of its objects, most bytes first, if the capture has a search for holders.
+    `headers` are lines at which small blocks of one size grow in step with it: headers of its objects, or memory that
+    free lists handed on (analysis/headers.py). With a search for holders, the figures are sums with theirs.
     """
 
     pids: tuple[int, ...]
@@ -76,13 +80,15 @@ class Leak:
 
 @dataclass(frozen=True, slots=True)
 class ProcessLeaks:
-    """The result for one process: how many moments there were, how many snapshots of them were tested, and how many call paths.
+    """The result for one process: how many moments there were, how many snapshots of them were tested, and how many
+    call paths.
 
-    `last_tested` is the number of the last moment that was tested: from then on there were too many call paths to tell when blocks were allocated.
+    `last_tested` is the number of the last moment that was tested: from then on there were too many call paths to tell
+    when blocks were allocated.
 
-    `rows` would be leaks, but for those with a suppression. `detectable_bytes` is the smallest growth for each moment that would have been found.
-    `by_type` are types whose objects leak on call paths that do not show it one by one. `can_tell` is False if too few moments were recorded for any
-    leak to be significant.
+    `rows` would be leaks, but for those with a suppression. `detectable_bytes` is the smallest growth for each moment
+    that would have been found. `by_type` are types whose objects leak on call paths that do not show it one by one.
+    `can_tell` is False if too few moments were recorded for any leak to be significant.
     """
 
     pid: int
@@ -99,7 +105,8 @@ class ProcessLeaks:
 def leaks_of_process(
     capture: Capture, name: str, level: float, suppressions: Sequence[Suppression]
 ) -> ProcessLeaks | None:
-    """Test the call paths of a capture between the markers, phases or intervals called `name`; None if it has none of that name."""
+    """Test the call paths of a capture between the markers, phases or intervals called `name`; None if it has none
+    of that name."""
     tables, pid = capture.tables, capture.process.pid
     moments = find_moments(tables, name)
     if moments is None:
@@ -215,10 +222,11 @@ def _with_figures(leak: Leak, parts: Sequence[Leak | TypeLeak]) -> Leak:
 
 
 def _nodes_at_fault(tables: Tables, growth: _PathGrowth, leaking: list[int]) -> Ints:
-    """For each leaking path, its innermost node of the user's own code on whose line most of what is allocated is allocated by leaking paths.
+    """For each leaking path, its innermost node of the user's own code on whose line most of what is allocated is
+    allocated by leaking paths.
 
-    A helper that many callers use is not at fault if only one of them keeps what it returns: that caller is. If no line is so, the
-    whole path's node.
+    A helper that many callers use is not at fault if only one of them keeps what it returns: that caller is. If no line
+    is so, the whole path's node.
     """
     nodes = tables["nodes"]
     parent = tables.paths.parent

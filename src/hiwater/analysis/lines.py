@@ -1,6 +1,7 @@
 """The figures of every line of every file of a capture: at a moment, at the end, and in total.
 
-The figures of a line include everything that it called. Each byte counts once for a line, however often the line is on the stack.
+The figures of a line include everything that it called. Each byte counts once for a line, however often the line is on
+the stack.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from hiwater.capture.paths import Ints, numbered
 
 @dataclass(frozen=True, slots=True)
 class LineUse:
-    """One line. `self_bytes` are those of the line itself; the other figures include what it called. `temporaries` are blocks that were
-    freed before their thread's next allocation."""
+    """One line. `self_bytes` are those of the line itself; the other figures include what it called. `temporaries`
+    are blocks that were freed before their thread's next allocation."""
 
     line: int
     bytes: int
@@ -35,7 +36,8 @@ class LineUse:
 
 @dataclass(frozen=True, slots=True)
 class FileUse:
-    """One file with its lines that allocated memory, in the order of the source. `bytes` and `total_bytes` count each byte once."""
+    """One file with its lines that allocated memory, in the order of the source. `bytes` and `total_bytes` count
+    each byte once."""
 
     file: str
     is_own: bool
@@ -48,8 +50,8 @@ _COLUMNS = ("bytes", "blocks", "self_bytes", "end_bytes", "end_blocks", "total_b
 
 
 def annotate(snapshot: Snapshot, end: Snapshot, kind: str = "all") -> list[FileUse]:
-    """All files that allocated memory, by their bytes at the moment and then by their total bytes, highest first. `end` is the end of the
-    same recording."""
+    """All files that allocated memory, by their bytes at the moment and then by their total bytes, highest first.
+    `end` is the end of the same recording."""
     tables = snapshot.tables
     call_tree = build_call_tree(tables, Grouping.line)
     nodes = tables["nodes"]

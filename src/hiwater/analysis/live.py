@@ -1,4 +1,5 @@
-"""One process whose recording goes on: what it holds now, or what that has grown by since a marker that the viewer set."""
+"""One process whose recording goes on: what it holds now, or what that has grown by since a marker that the viewer
+set."""
 
 from __future__ import annotations
 
@@ -39,8 +40,8 @@ def _overhead_bytes(header: Mapping[str, Any]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What a line, a group of lines, a thread or a kind holds now, or has grown by. `frame` is None for what is no line of source, and `blocks`
-    where nobody counts them."""
+    """What a line, a group of lines, a thread or a kind holds now, or has grown by. `frame` is None for what is no
+    line of source, and `blocks` where nobody counts them."""
 
     name: str
     frame: Frame | None
@@ -91,7 +92,8 @@ class LiveProcess:
         self.is_running = True
         """Whether the next reading may differ from the last."""
         self.problem = ""
-        """Why the last reading failed: somebody truncated the capture, for example. The figures are those of the reading before. "" if it did not fail."""
+        """Why the last reading failed: somebody truncated the capture, for example. The figures are those of the
+        reading before. "" if it did not fail."""
         self._start_over()
 
     def _start_over(self) -> None:
@@ -132,8 +134,8 @@ class LiveProcess:
             self.sources, self.is_read = Sources.of(self.tables), True
 
     def _with_waiting(self, header: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The header with what the kernel says of a forked child that waits from its first moments on: it has no recorder's thread, and its last
-        sample is that of the fork."""
+        """The header with what the kernel says of a forked child that waits from its first moments on: it has no
+        recorder's thread, and its last sample is that of the fork."""
         if not (self.is_running and is_waiting_child(header, self.facts.get("started_by", ""))):
             return header
         now = time.monotonic()
@@ -201,7 +203,8 @@ class LiveProcess:
 
     @property
     def shared_excess_bytes(self) -> int | None:
-        """What other processes count of the resident pages that this one shares with them: RSS minus PSS. None where it is not known."""
+        """What other processes count of the resident pages that this one shares with them: RSS minus PSS. None where
+        it is not known."""
         excess = int(self._header.get("shared_excess_bytes", -1))
         return excess if excess >= 0 else None
 
@@ -211,8 +214,8 @@ class LiveProcess:
 
     @property
     def duration_ns(self) -> int:
-        """How long the process has been recorded. While it is, that is until now, though its last sample may be older: a process that has
-        forked and then asks for no memory takes none."""
+        """How long the process has been recorded. While it is, that is until now, though its last sample may be
+        older: a process that has forked and then asks for no memory takes none."""
         if self._header["ended_ns"]:
             return int(self._header["ended_ns"])
         is_recorded = self.is_running and self._header["state"] == STATE_RECORDING
@@ -257,7 +260,8 @@ class LiveProcess:
         self._marker = self.now.at_ns, self.now.bytes, self.now.blocks
 
     def holdings(self, *, growth: bool) -> Holdings:
-        """What call paths hold now, or have grown by since the marker, most first. Without a marker everything is growth."""
+        """What call paths hold now, or have grown by since the marker, most first. Without a marker everything is
+        growth."""
         now = self.now
         if growth and self._marker is not None:
             _, held, blocks = self._marker
@@ -265,7 +269,8 @@ class LiveProcess:
         return now.holdings()
 
     def lines(self, *, growth: bool) -> list[Row]:
-        """The user's own lines, each with all that it called, and what stands apart from them: imports, other code, memory never touched."""
+        """The user's own lines, each with all that it called, and what stands apart from them: imports, other code,
+        memory never touched."""
         holdings, groups = self.holdings(growth=growth), self._groups()
         untouched = np.zeros(len(holdings.node), np.int64) if growth else untouched_of(groups.paths.untouched, holdings)
         index = groups.row_of_node[holdings.node]

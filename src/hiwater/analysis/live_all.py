@@ -1,4 +1,5 @@
-"""All processes of a run that goes on, together: what they hold now, or what that has grown by since a marker that the viewer set."""
+"""All processes of a run that goes on, together: what they hold now, or what that has grown by since a marker that
+the viewer set."""
 
 from __future__ import annotations
 
@@ -23,8 +24,9 @@ MOST_PROCESSES = 64
 
 
 class AllProcesses:
-    """The processes of a run, as one: `run` has their sums at one instant, up to now, as reports have them. The rows are of those that run. `read()`
-    before anything else. Times are nanoseconds since the recording of the first process began."""
+    """The processes of a run, as one: `run` has their sums at one instant, up to now, as reports have them. The rows
+    are of those that run. `read()` before anything else. Times are nanoseconds since the recording of the first
+    process began."""
 
     def __init__(self, processes: list[LiveProcess], rows: list[run_index.Row]) -> None:
         """`processes` and the `rows` of the index are those of the run, which grow."""
@@ -65,7 +67,8 @@ class AllProcesses:
 
     @property
     def resident_bytes(self) -> int:
-        """Resident memory without hiwater's tables. Pages that processes share count once where it is known how many these are."""
+        """Resident memory without hiwater's tables. Pages that processes share count once where it is known how many
+        these are."""
         return sum(int(track.bytes[-1]) for track in self._resident_tracks)
 
     @property
@@ -177,8 +180,8 @@ class AllProcesses:
         return most_first(rows)
 
     def _parts(self, *, growth: bool) -> tuple[list[LiveProcess], list[LiveProcess]]:
-        """The processes whose rows count, and others that run. Growth since a marker is known of those that were read in full at it, and of
-        those that have begun since."""
+        """The processes whose rows count, and others that run. Growth since a marker is known of those that were
+        read in full at it, and of those that have begun since."""
         counted = [one for one in self._detailed if not (growth and one in self._at_marker)]
         return counted, [one for one in self.running if one not in counted]
 

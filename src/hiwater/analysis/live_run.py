@@ -20,8 +20,8 @@ class LiveRun:
     """The processes of a run, in the order in which they were found."""
 
     def __init__(self, first: Follower | None, folder: Path) -> None:
-        """`first` is the main capture, or that of the process that the viewer named: a child is shown alone. `folder` is that of the run, which
-        its first child makes. Raises CaptureError."""
+        """`first` is the main capture, or that of the process that the viewer named: a child is shown alone.
+        `folder` is that of the run, which its first child makes. Raises CaptureError."""
         facts = {} if first is None else opening.read(first.path).facts
         self.processes = [] if first is None else [LiveProcess(first, facts)]
         self._rows = list[Row]()
@@ -40,7 +40,8 @@ class LiveRun:
 
     @property
     def shown(self) -> LiveProcess | AllProcesses:
-        """What the figures and rows are of: all processes, or the only one, or the one that the viewer chose. Where none runs any more, the first."""
+        """What the figures and rows are of: all processes, or the only one, or the one that the viewer chose. Where
+        none runs any more, the first."""
         if self._number is None and len(self.processes) > 1 and self.is_running:
             return self.all
         return self.processes[self._number or 0]
@@ -137,8 +138,8 @@ class LiveRun:
 
 
 def open_run(target: str) -> LiveRun:
-    """The run that `target` names: a number is that of a process, everything else the path of a capture or of a run's folder. Raises
-    CaptureError, NoSuchProcess or ProcessNotReadable."""
+    """The run that `target` names: a number is that of a process, everything else the path of a capture or of a
+    run's folder. Raises CaptureError, NoSuchProcess or ProcessNotReadable."""
     if target.isdecimal():
         named = find.capture_of(int(target))
         return LiveRun(named, run_folder.folder_of(named.path))

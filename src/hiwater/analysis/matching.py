@@ -2,9 +2,10 @@
 
 Three steps, each on what the one before it found:
 
-files       equal paths; then equal places, as seen from the project or from site-packages; then the two scripts that were run,
-            whatever they are called; then what ends alike, where that names one file on either side
-functions   equal qualified names in files that match, and of several with one name those whose first lines match, in their order; a
+files       equal paths; then equal places, as seen from the project or from site-packages; then the two scripts that
+were run,
+            whatever they are called; then what ends alike, where that names one file on either side functions   equal
+qualified names in files that match, and of several with one name those whose first lines match, in their order; a
             comprehension is part of the function around it
 lines       of one function, in their order: see `align`
 """
@@ -35,8 +36,8 @@ _ALIKE = 0.5  # as difflib measures: from here on two texts may be one line, edi
 
 @dataclass(frozen=True, slots=True)
 class LineFacts:
-    """What is known of one line of a function: how far below the function's first line it stands, its text ("": not known),
-    the functions it called, and the bytes that it and these allocated over the whole recording."""
+    """What is known of one line of a function: how far below the function's first line it stands, its text ("": not
+    known), the functions it called, and the bytes that it and these allocated over the whole recording."""
 
     line: int
     offset: int
@@ -155,10 +156,10 @@ class Matching:
 def align(before: Sequence[LineFacts], after: Sequence[LineFacts]) -> dict[int, int]:
     """Which line of a function became which: pairs that do not cross, chosen so that what speaks for them weighs most.
 
-    For a pair speak, in this order: the same text, where both texts are known; a similar text; the same function called by
-    both, and nearly as many bytes allocated over the whole recording; that both call nothing; the same distance from the
-    function's first line. Two lines cannot be one when their texts are known and
-    have little in common, or when they call different functions only, unless their text is the same.
+    For a pair speak, in this order: the same text, where both texts are known; a similar text; the same function called
+    by both, and nearly as many bytes allocated over the whole recording; that both call nothing; the same distance from
+    the function's first line. Two lines cannot be one when their texts are known and have little in common, or when
+    they call different functions only, unless their text is the same.
     """
     if [line.offset for line in before] == [line.offset for line in after] and _texts_agree(before, after):
         return {here.line: there.line for here, there in zip(before, after, strict=True)}

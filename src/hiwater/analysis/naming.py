@@ -13,19 +13,21 @@ _FROZEN = re.compile(r"^<frozen (.+)>$")
 
 
 def mapping_library(file: str) -> str:
-    """The library that mapped memory itself, from what its label has in the place of a file; "" for other files and labels."""
+    """The library that mapped memory itself, from what its label has in the place of a file; "" for other files and
+    labels."""
     return file.removeprefix(_MAPPED_BY) if file.startswith(_MAPPED_BY) else ""
 
 
 def function_of(name: str) -> str:
-    """The function around a comprehension; other names are returned unchanged. Up to Python 3.11 a comprehension was a function of its own,
-    since then it is part of the one around it."""
+    """The function around a comprehension; other names are returned unchanged. Up to Python 3.11 a comprehension was
+    a function of its own, since then it is part of the one around it."""
     return _COMPREHENSION.sub("", name) or "<module>"
 
 
 def place_of(file: str, roots: Sequence[str]) -> str:
-    """The path of a file within its project, wherever that was checked out or installed: relative to site-packages, to the standard library,
-    or to the longest of the folders `roots` that contains it. Other paths are returned unchanged."""
+    """The path of a file within its project, wherever that was checked out or installed: relative to site-packages,
+    to the standard library, or to the longest of the folders `roots` that contains it. Other paths are returned
+    unchanged."""
     for pattern, name in ((_PACKAGES, "site-packages"), (_STANDARD_LIBRARY, "lib/python")):
         inside = pattern.match(file)
         if inside:
@@ -36,7 +38,8 @@ def place_of(file: str, roots: Sequence[str]) -> str:
 
 
 def module_of(file: str, cwd: str) -> str:
-    """Dotted module name for a file, as near as its path tells; "" for no file, the file itself for `<string>` and the like."""
+    """Dotted module name for a file, as near as its path tells; "" for no file, the file itself for `<string>` and
+    the like."""
     frozen = _FROZEN.match(file)
     if frozen:
         return frozen[1]

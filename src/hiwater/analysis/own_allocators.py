@@ -1,4 +1,5 @@
-"""Libraries that bring an allocator of their own: its blocks are not seen one by one, but the mappings that it cuts them from are."""
+"""Libraries that bring an allocator of their own: its blocks are not seen one by one, but the mappings that it cuts
+them from are."""
 
 from __future__ import annotations
 

@@ -15,8 +15,8 @@ from hiwater.capture.tables import Tables
 
 @dataclass(frozen=True, slots=True)
 class RankedRow:
-    """One row of a ranking. `self_bytes` are its own (those of all rows sum to the whole), `total_bytes` include what it called. Each byte
-    counts once, however often the row's frame is on the stack."""
+    """One row of a ranking. `self_bytes` are its own (those of all rows sum to the whole), `total_bytes` include
+    what it called. Each byte counts once, however often the row's frame is on the stack."""
 
     frame: Frame
     self_bytes: int

@@ -1,7 +1,7 @@
 """Call paths without recursion, for formats that write every frame of every stack: their size is depth × stacks.
 
-The rule: if a frame is already on its stack, its callees count as called by the outer one, and the frames between the two are left
-out. So `a → b → a → b → c` becomes `a → b → c`, and no path has more frames than there are distinct ones.
+The rule: if a frame is already on its stack, its callees count as called by the outer one, and the frames between the
+two are left out. So `a → b → a → b → c` becomes `a → b → c`, and no path has more frames than there are distinct ones.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ def frames_of(call_tree: CallTree, leaves: Ints) -> int:
 
 
 def _along_paths(call_tree: CallTree, values: Ints) -> Ints:
-    """For each node, the sum of `values` from the root to the node. Each pass doubles the distance: 20,000 frames take 15 passes."""
+    """For each node, the sum of `values` from the root to the node. Each pass doubles the distance: 20,000 frames
+    take 15 passes."""
     total = np.where(call_tree.stands, values, 0)
     total[:1] = 0
     above = call_tree.parent
@@ -48,8 +49,8 @@ def once(call_tree: CallTree) -> CallTree:
 class _Unfolding:
     """A walk over the paths without recursion, which grow on the way.
 
-    Each node of the call tree waits at a path until that is walked through, and then its callees are given to paths: to the one on the
-    way that has their frame already, else to one below.
+    Each node of the call tree waits at a path until that is walked through, and then its callees are given to paths: to
+    the one on the way that has their frame already, else to one below.
     """
 
     def __init__(self, call_tree: CallTree) -> None:

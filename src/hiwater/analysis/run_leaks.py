@@ -1,4 +1,5 @@
-"""The leaks of a run: each process is tested by itself, and what grows at one line in several of them, as in the workers of a pool, is one leak."""
+"""The leaks of a run: each process is tested by itself, and what grows at one line in several of them, as in the
+workers of a pool, is one leak."""
 
 from __future__ import annotations
 
@@ -23,8 +24,9 @@ _Found = TypeVar("_Found", Leak, TypeLeak)
 class Leaks:
     """The result for the moments called `name`.
 
-    `processes` are those that have snapshots of it; `untested` is the number of the others: without a snapshot, a capture, or a recording. `rows` are leaks, largest growth first;
-    `suppressed` would be leaks, but for a suppression. `by_type` are types whose objects leak on call paths that do not show it one by one.
+    `processes` are those that have snapshots of it; `untested` is the number of the others: without a snapshot, a
+    capture, or a recording. `rows` are leaks, largest growth first; `suppressed` would be leaks, but for a suppression.
+    `by_type` are types whose objects leak on call paths that do not show it one by one.
     """
 
     name: str
@@ -46,19 +48,22 @@ class Leaks:
 
     @property
     def can_tell(self) -> bool:
-        """False if most of the snapshots are of processes with too few for any leak to be significant, such as workers that are replaced often."""
+        """False if most of the snapshots are of processes with too few for any leak to be significant, such as
+        workers that are replaced often."""
         told = sum(one.tested_snapshots for one in self.processes if one.can_tell)
         return 2 * told >= sum(one.tested_snapshots for one in self.processes)
 
     @property
     def detectable_bytes(self) -> int:
-        """The smallest growth for each moment that would have been found in each process of which anything can be told, if there is one."""
+        """The smallest growth for each moment that would have been found in each process of which anything can be
+        told, if there is one."""
         told = [one for one in self.processes if one.can_tell]
         return max(one.detectable_bytes for one in told or self.processes)
 
 
 def find_leaks(run: Run, *, name: str | None = None, suppressions: Sequence[Suppression] = ()) -> Leaks:
-    """Test the call paths of all processes between the markers or phases called `name`; without a name, those of which the run has most.
+    """Test the call paths of all processes between the markers or phases called `name`; without a name, those of which
+    the run has most.
 
     Raises BadRequest if the run has none, or none of that name.
     """

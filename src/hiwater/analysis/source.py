@@ -1,6 +1,8 @@
-"""The source text of lines, read from the files as they are now. One rule says of which files any report, page or view may show source.
+"""The source text of lines, read from the files as they are now. One rule says of which files any report, page or view
+may show source.
 
-A capture may come from elsewhere, and it names the files: it must not make a report quote `/etc/shadow` or `.git/config`.
+A capture may come from elsewhere, and it names the files: it must not make a report quote `/etc/shadow` or
+`.git/config`.
 """
 
 from __future__ import annotations
@@ -26,8 +28,9 @@ _LONGEST_LINE = 400  # of those that are compared and not shown
 
 
 class Sources:
-    """Lines of source files. Each file is read once. `changed` has the names of files that are newer than the recording, `elsewhere` those of Python
-    files that are there and are not shown: they lie outside the folders whose source may be."""
+    """Lines of source files. Each file is read once. `changed` has the names of files that are newer than the
+    recording, `elsewhere` those of Python files that are there and are not shown: they lie outside the folders whose
+    source may be."""
 
     def __init__(self, folder: str, started_unix_ns: int) -> None:
         self._folder = folder if len(folder) <= _LONGEST_PATH else ""
@@ -84,8 +87,8 @@ class Sources:
 
 
 def _folders(recorded_in: str) -> list[str]:
-    """The folders below which source may be shown: the current one, that of the recording if it is this user's own, and those of installed packages.
-    A recording in "/" names no folder: all files are below it."""
+    """The folders below which source may be shown: the current one, that of the recording if it is this user's own,
+    and those of installed packages. A recording in "/" names no folder: all files are below it."""
     found = [*_installed()]
     with suppress(OSError):
         found.append(os.getcwd())

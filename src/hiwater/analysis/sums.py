@@ -1,4 +1,5 @@
-"""Sums along call paths, and depth-first walks. Arrays have one dimension, with one element for each node unless stated otherwise."""
+"""Sums along call paths, and depth-first walks. Arrays have one dimension, with one element for each node unless
+stated otherwise."""
 
 from __future__ import annotations
 
@@ -12,14 +13,16 @@ _FEW_LEVELS = 4096  # up to here, a pass for each level is faster than a step fo
 
 
 def sum_at(length: int, index: Ints, values: Ints) -> Ints:
-    """An int64 array of `length`: element i is the sum of the `values` whose `index` is i. numpy's bincount would compute in floats."""
+    """An int64 array of `length`: element i is the sum of the `values` whose `index` is i. numpy's bincount would
+    compute in floats."""
     summed = np.zeros(length, np.int64)
     np.add.at(summed, index, values)
     return summed
 
 
 def depths(parent: Ints) -> Ints:
-    """The depth of each node: its steps from node 0. Each pass doubles the distance: a stack 5,000 deep takes 13 passes."""
+    """The depth of each node: its steps from node 0. Each pass doubles the distance: a stack 5,000 deep takes 13
+    passes."""
     depth = np.ones(len(parent), np.int64)
     depth[:1] = 0
     jump = parent
@@ -78,7 +81,8 @@ def walk(parent: Ints) -> Walk:
 
 
 def outermost(visits: Walk, key: Ints) -> Ints:
-    """The indices of the nodes (without 0) that have no ancestor with the same key. Their sums count each byte once, also in recursion."""
+    """The indices of the nodes (without 0) that have no ancestor with the same key. Their sums count each byte once,
+    also in recursion."""
     nodes = np.arange(1, len(key))
     order = nodes[np.lexsort((visits.enter[1:], key[1:]))]
     keys = key[order]

@@ -16,8 +16,8 @@ _KEYS = {"function", "file", "reason"}
 
 @dataclass(frozen=True, slots=True)
 class Suppression:
-    """Call paths with a frame whose function and file match these globs are no leaks, for this reason. A file glob without a leading `/`
-    matches the end of a path, from a folder's name on."""
+    """Call paths with a frame whose function and file match these globs are no leaks, for this reason. A file glob
+    without a leading `/` matches the end of a path, from a folder's name on."""
 
     reason: str
     function: str = "*"

@@ -1,7 +1,8 @@
-"""Whether a series rises, and by how much: the Mann–Kendall trend test, the Theil–Sen slope, and Holm's correction for many tests.
+"""Whether a series rises, and by how much: the Mann–Kendall trend test, the Theil–Sen slope, and Holm's correction for
+many tests.
 
-Sources: H. B. Mann, Econometrica 13 (1945); M. G. Kendall, Rank Correlation Methods (1975), for the variance with ties; P. K. Sen, JASA 63
-(1968), for the slope's bound; S. Holm, Scandinavian Journal of Statistics 6 (1979).
+Sources: H. B. Mann, Econometrica 13 (1945); M. G. Kendall, Rank Correlation Methods (1975), for the variance with ties;
+P. K. Sen, JASA 63 (1968), for the slope's bound; S. Holm, Scandinavian Journal of Statistics 6 (1979).
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ Floats = npt.NDArray[np.float64]
 
 
 def rising_p(values: Sequence[int]) -> float:
-    """The one-sided p-value of the Mann–Kendall test: how probable a trend as steep upwards would be if the order of `values` meant nothing.
+    """The one-sided p-value of the Mann–Kendall test: how probable a trend as steep upwards would be if the order of
+    `values` meant nothing.
 
     1.0 for fewer than two values. Ties are allowed.
     """
@@ -41,8 +43,8 @@ def smallest_p(count: int) -> float:
 
 
 def slope(at: Sequence[int], values: Sequence[int], p: float) -> tuple[float, float]:
-    """The Theil–Sen slope of `values` over `at` (ascending), the median of the slopes of all pairs, and its lower bound, below which the
-    true slope is with probability `p` at most (Sen's normal approximation)."""
+    """The Theil–Sen slope of `values` over `at` (ascending), the median of the slopes of all pairs, and its lower
+    bound, below which the true slope is with probability `p` at most (Sen's normal approximation)."""
     x, y = np.asarray(at, np.float64), np.asarray(values, np.float64)
     first, second = np.triu_indices(len(x), 1)
     slopes = np.sort((y[second] - y[first]) / (x[second] - x[first]))
@@ -72,7 +74,8 @@ def _score(column: npt.NDArray[np.int64]) -> int:
 
 
 def _variance(ties: Sequence[int]) -> float:
-    """The variance of the score if every order is equally probable. `ties` are the sizes of the groups of equal values."""
+    """The variance of the score if every order is equally probable. `ties` are the sizes of the groups of equal
+    values."""
     return sum(sign * n * (n - 1) * (2 * n + 5) for sign, n in ((1, sum(ties)), *((-1, tie) for tie in ties))) / 18
 
 

@@ -1,7 +1,8 @@
 """Types whose objects leak on many call paths, none of which shows it by itself.
 
-The search for holders says of which type the blocks of an account are. So the live bytes of a type at each snapshot are those of its call paths, each in
-the proportion that it has at the search. The test is that of call paths (analysis/leaks.py); what leaks on paths of its own is not counted again.
+The search for holders says of which type the blocks of an account are. So the live bytes of a type at each snapshot are
+those of its call paths, each in the proportion that it has at the search. The test is that of call paths
+(analysis/leaks.py); what leaks on paths of its own is not counted again.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ _MOST_LINES = 3
 
 @dataclass(frozen=True, slots=True)
 class TypeLeak:
-    """Objects of one type of which there are more at each moment. Figures as in `Leak`; `lines` are those that allocate most, of `line_count`."""
+    """Objects of one type of which there are more at each moment. Figures as in `Leak`; `lines` are those that
+    allocate most, of `line_count`."""
 
     pids: tuple[int, ...]
     type_name: str
@@ -66,8 +68,8 @@ def find_type_leaks(
 
 
 class _Parts:
-    """What the search found of each account and each large type: arrays with an element for each pair of them that has blocks. `row` is an index
-    into `names`."""
+    """What the search found of each account and each large type: arrays with an element for each pair of them that
+    has blocks. `row` is an index into `names`."""
 
     def __init__(self, tables: Tables, search: AccountsSearch, but: Ints, suppressions: Sequence[Suppression]) -> None:
         names, account, of_type, size = search.bytes_by_type()

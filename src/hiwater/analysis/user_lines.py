@@ -1,13 +1,15 @@
-"""The answer that every report leads with: which lines of the user's own code hold memory, what imports hold, and what was never touched.
+"""The answer that every report leads with: which lines of the user's own code hold memory, what imports hold, and what
+was never touched.
 
-Each byte is in one row. A call path belongs to its innermost line of the user's own code; the package that is run counts as that where no
-other code of the user's is above it. Below that line, it belongs to imports if the import system is on the path; a path without a line of
-the user's code belongs to other code, at its innermost frame, unless the engine saw where a thread waited for it. Memory that no
-residency snapshot ever saw touched is not in RAM, and is listed apart under the same lines. Where a library mapped it, for an allocator of
-its own, the line did not choose its size: it belongs to other code, at the library.
+Each byte is in one row. A call path belongs to its innermost line of the user's own code; the package that is run
+counts as that where no other code of the user's is above it. Below that line, it belongs to imports if the import
+system is on the path; a path without a line of the user's code belongs to other code, at its innermost frame, unless
+the engine saw where a thread waited for it. Memory that no residency snapshot ever saw touched is not in RAM, and is
+listed apart under the same lines. Where a library mapped it, for an allocator of its own, the line did not choose its
+size: it belongs to other code, at the library.
 
-Whose code it is stands in the capture: this module only sums. So does `LineRanking` in native/session/top_line.cpp, which finds the headline
-for the lines at the end of `hiwater run`.
+Whose code it is stands in the capture: this module only sums. So does `LineRanking` in native/session/top_line.cpp,
+which finds the headline for the lines at the end of `hiwater run`.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ from hiwater.capture.tables import Tables
 from hiwater.capture.untouched import never_touched, untouched_of
 
 LEADS_ABOVE = 4
-"""What is listed apart leads where it is more than this many times what it is compared with: then nothing else is worth a change."""
+"""What is listed apart leads where it is more than this many times what it is compared with: then nothing else is
+worth a change."""
 
 WORTH_LEADING = 1 << 20
 """Bytes below which code that no line of the user's called never leads: the interpreter itself holds as much."""
@@ -49,7 +52,8 @@ class Group(StrEnum):
     line = "line"
     """A line of the user's own code, and all that it called."""
     waited = "waited"
-    """A line of the user's own code at which a thread waited for code that no line of the user's called, such as the tasks of a pool."""
+    """A line of the user's own code at which a thread waited for code that no line of the user's called, such as the
+    tasks of a pool."""
     imports = "import"
     """A line that imported something, and all that the import allocated and still holds."""
     other = "other"
@@ -107,7 +111,8 @@ class Ranking:
             leads, touched = self.imports[0], imported
         if others > max(imported, LEADS_ABOVE * mine) and others >= WORTH_LEADING:
             leads, touched = self.other[0], others
-        # What is never touched costs less than what is, and a line of the user's is easier to change than what stands apart.
+        # What is never touched costs less than what is, and a line of the user's is easier to change than what stands
+        # apart.
         unused = max(self.lines, key=lambda row: row.untouched_bytes, default=None)
         return unused if unused is not None and unused.untouched_bytes > touched else leads
 
@@ -130,7 +135,8 @@ def held_by(rows: Sequence[UserLine]) -> int:
 
 
 def rank_lines(tables: Tables, holdings: Holdings, never: Mapping[int, int] | None = None) -> Ranking:
-    """The rows for what `holdings` has, of one snapshot and kind. `never` has what was never touched, by node; with {} nothing stands apart."""
+    """The rows for what `holdings` has, of one snapshot and kind. `never` has what was never touched, by node; with
+    {} nothing stands apart."""
     paths = _NearestFrames(tables)
     node = holdings.node
     untouched = untouched_of(never_touched(tables) if never is None else never, holdings)
@@ -171,9 +177,9 @@ def rank_lines(tables: Tables, holdings: Holdings, never: Mapping[int, int] | No
 
 @dataclass(frozen=True, slots=True)
 class PathRows:
-    """For each call path of a capture, the row that its bytes belong to, as `rank_lines` has it: an index into `rows`; and the package
-    that the user's line called on it, an index into `libraries`. `untouched` has, by call path, the bytes that were never touched, and
-    `untouched_row` the row that these belong to."""
+    """For each call path of a capture, the row that its bytes belong to, as `rank_lines` has it: an index into
+    `rows`; and the package that the user's line called on it, an index into `libraries`. `untouched` has, by call
+    path, the bytes that were never touched, and `untouched_row` the row that these belong to."""
 
     rows: list[tuple[Group, Frame]]
     row: Ints
@@ -213,10 +219,11 @@ def _largest_part(row_of: Ints, part_of: Ints, values: Ints, rows: int) -> tuple
 
 
 class _NearestFrames:
-    """For each node of a capture: the innermost node at or above it that is the user's, the import system's, or any Python line.
+    """For each node of a capture: the innermost node at or above it that is the user's, the import system's, or any
+    Python line.
 
-    `nearest` is the user's or the import system's, `owner` the user's, `innermost` any frame that is no label; 0 where there is none.
-    `place` is equal for nodes on the same line of the same file, `code` is the code object of each node.
+    `nearest` is the user's or the import system's, `owner` the user's, `innermost` any frame that is no label; 0 where
+    there is none. `place` is equal for nodes on the same line of the same file, `code` is the code object of each node.
     """
 
     def __init__(self, tables: Tables) -> None:
@@ -245,7 +252,8 @@ class _NearestFrames:
         self.place[nameless] = -1 - self.code[nameless]
 
     def library_below(self, node: Ints) -> tuple[list[str], Ints]:
-        """The distinct packages, and for each of these nodes the one that the innermost line of the user's own code called on its path."""
+        """The distinct packages, and for each of these nodes the one that the innermost line of the user's own code
+        called on its path."""
         parent, number = self._parent, np.arange(len(self._parent))
         is_first = self.is_own[parent] | (parent == 0)
         first = follow(np.where(is_first | self.is_own, number, parent))
@@ -259,7 +267,8 @@ class _NearestFrames:
         return distinct, np.where(self.is_own[first[node]], 0, number[1:][self.code[first[node]]])
 
     def key(self, node: Ints) -> tuple[Ints, Ints]:
-        """For each of these nodes, the key of the row it belongs to, and the node at or above it that is on this row's line."""
+        """For each of these nodes, the key of the row it belongs to, and the node at or above it that is on this
+        row's line."""
         owner, nearest = self.owner[node], self.nearest[node]
         group = np.select([self.is_import[nearest], self.is_wait[owner], owner != 0], [2, 1, 0], 3)
         at = np.where(owner != 0, owner, self.innermost[node])

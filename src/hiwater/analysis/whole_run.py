@@ -1,7 +1,8 @@
-"""All processes of a machine at one instant, as one capture: each process stands where a capture of one process has a thread.
+"""All processes of a machine at one instant, as one capture: each process stands where a capture of one process has a
+thread.
 
-Nothing here adds up peaks: each process counts with what it held in the slice of time around the instant, at the slice's highest moment.
-So the sum is at least what was live at the instant.
+Nothing here adds up peaks: each process counts with what it held in the slice of time around the instant, at the
+slice's highest moment. So the sum is at least what was live at the instant.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ from hiwater.capture.untouched import never_touched
 
 MOST_PROCESSES = 64
 MOST_NODES = 1 << 18
-"""Of more call paths, those that hold least are counted at their callers. A job of a thousand processes whose stacks have nothing in common has more."""
+"""Of more call paths, those that hold least are counted at their callers. A job of a thousand processes whose stacks
+have nothing in common has more."""
 _NAME = "all processes"
 _PROCESSES = "processes"  # the fact that only these captures have
 _CODE = np.dtype([("function", "<u4"), ("file", "<u4"), ("first_line", "<u4"), ("kind", "<u2"), ("owner", "<u2")])
@@ -37,13 +39,14 @@ _LONGEST_PROGRAM = 60
 
 
 def at_highest(machine: Machine) -> Capture | None:
-    """The processes that ran at the instant of the highest sum of allocated bytes, as one capture; None if none of them held anything."""
+    """The processes that ran at the instant of the highest sum of allocated bytes, as one capture; None if none of
+    them held anything."""
     return None if machine.allocated is None else at_instant(machine.captures, machine.allocated.at_unix_ns)
 
 
 def at_instant(captures: Sequence[Capture], at_unix_ns: int) -> Capture | None:
-    """The processes that ran at this instant, as one capture; None if none of them held anything. Beyond MOST_PROCESSES, the smallest
-    processes stand together."""
+    """The processes that ran at this instant, as one capture; None if none of them held anything. Beyond
+    MOST_PROCESSES, the smallest processes stand together."""
     held = [(capture, piece) for capture in captures if (piece := _slice(capture, at_unix_ns)) is not None]
     held.sort(key=lambda pair: -pair[1].peak_bytes)
     joined = _Joined()
@@ -67,7 +70,8 @@ def process_name(capture: Capture) -> str:
 
 
 def _slice(capture: Capture, at_unix_ns: int) -> Slice | None:
-    """The slice of a process's time around the instant; None if it did not run then, or was only watched from outside."""
+    """The slice of a process's time around the instant; None if it did not run then, or was only watched from
+    outside."""
     at_ns = at_unix_ns - capture.process.started_unix_ns
     if capture.is_timeline or not 0 <= at_ns <= capture.process.duration_ns:
         return None
@@ -215,7 +219,8 @@ def _united_nodes(parent: Ints, code: Ints, line: Ints) -> tuple[Ints, Ints, Int
 
 
 def _largest(parent: Ints, held: Ints) -> tuple[Ints, Ints]:
-    """The MOST_NODES nodes that hold most with all that they called, and for each node the place among these of the nearest one at or above it."""
+    """The MOST_NODES nodes that hold most with all that they called, and for each node the place among these of the
+    nearest one at or above it."""
     whole = sums.sum_upwards(parent, held)
     kept = np.sort(
         np.lexsort((np.arange(len(parent)), -whole))[:MOST_NODES]

@@ -40,9 +40,11 @@ _HOMES = {
 
 
 def open(path: str | os.PathLike[str]) -> Capture:
-    """Read the capture at `path`; one that is still being written is read again if it changed meanwhile. `all.hiw/NAME` is one of a merged capture.
+    """Read the capture at `path`; one that is still being written is read again if it changed meanwhile. `all.hiw/NAME`
+    is one of a merged capture.
 
-    Raises BadRequest for a merged capture of more than one, MissingCapture, ForeignFile, IncompatibleCapture, TruncatedCapture or CorruptCapture.
+    Raises BadRequest for a merged capture of more than one, MissingCapture, ForeignFile, IncompatibleCapture,
+    TruncatedCapture or CorruptCapture.
     """
     from hiwater.capture import opening
     from hiwater.capture.model import Capture
@@ -51,7 +53,8 @@ def open(path: str | os.PathLike[str]) -> Capture:
 
 
 def open_run(*paths: str | os.PathLike[str]) -> Run:
-    """Read the runs at `paths`, each given by its main capture, by the folder beside that, or merged; raises what `open` raises."""
+    """Read the runs at `paths`, each given by its main capture, by the folder beside that, or merged; raises what
+    `open` raises."""
     from hiwater.capture.run import read_run
 
     return read_run(*paths)

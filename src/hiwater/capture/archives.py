@@ -27,7 +27,8 @@ _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # the only ones that hiwa
 
 
 def opened(file: str | os.PathLike[str] | IO[bytes]) -> zipfile.ZipFile:
-    """The archive in a file, whose directory is in bounds and names no byte twice. Raises one of DAMAGE, or FileNotFoundError."""
+    """The archive in a file, whose directory is in bounds and names no byte twice. Raises one of DAMAGE, or
+    FileNotFoundError."""
     if isinstance(file, str | os.PathLike):
         with open(trust.open_regular(file, follows=True), "rb") as stream:
             _check_directory(stream)
@@ -42,7 +43,8 @@ def opened(file: str | os.PathLike[str] | IO[bytes]) -> zipfile.ZipFile:
 
 
 def _check_directory(stream: IO[bytes]) -> None:
-    """Whether the archive's directory may be read, which zipfile reads at once and makes objects of. Raises zipfile.BadZipFile, OSError or ValueError."""
+    """Whether the archive's directory may be read, which zipfile reads at once and makes objects of. Raises
+    zipfile.BadZipFile, OSError or ValueError."""
     stream.seek(0, os.SEEK_END)
     length = stream.tell()
     stream.seek(max(0, length - _END.size - _LOCATOR.size - _LARGE_END.size))
@@ -58,7 +60,8 @@ def _check_directory(stream: IO[bytes]) -> None:
 
 
 def check_member(archive: zipfile.ZipFile, name: str, size: int) -> None:
-    """Whether `size` bytes of a member may be unpacked. Raises KeyError where there is none, zipfile.BadZipFile if they are more than it can hold."""
+    """Whether `size` bytes of a member may be unpacked. Raises KeyError where there is none, zipfile.BadZipFile if
+    they are more than it can hold."""
     info = archive.getinfo(name)
     if info.compress_type not in _METHODS:
         raise zipfile.BadZipFile("it is compressed in a way that hiwater does not use")

@@ -1,4 +1,5 @@
-"""The bytes of a capture, from finished tables: for captures that no engine wrote, such as histories that other libraries kept.
+"""The bytes of a capture, from finished tables: for captures that no engine wrote, such as histories that other
+libraries kept.
 
 The same contents give the same bytes, so that merging finds out what it already has.
 """
@@ -41,7 +42,8 @@ def header(**values: Any) -> dict[str, Any]:
 
 
 def assemble(values: Mapping[str, Any], tables: Mapping[str, Records]) -> bytes:
-    """The file of a capture with this header and these tables. Raises OverflowError where the format has no room for them."""
+    """The file of a capture with this header and these tables. Raises OverflowError where the format has no room for
+    them."""
     schema, extents = own_schema(), list[tuple[int, bytes]]()
     counts = [0] * len(values["table_count"])
     for table in schema.tables.values():

@@ -1,10 +1,11 @@
 """The memory of all processes of one machine at the same instant.
 
-Peaks cannot be added, because each process has its peak at a different time. Figures of one instant can be added if the processes share a
-wall clock. Processes of one machine (one boot) do.
+Peaks cannot be added, because each process has its peak at a different time. Figures of one instant can be added if the
+processes share a wall clock. Processes of one machine (one boot) do.
 
-A sum uses what each process held at the instant, as far as its readings and slices tell (tracks.py). `error_bytes` is what is not known of that.
-`at_most_bytes` is a bound: in a slice of time no process had more than the peak of the slice, which is recorded exactly.
+A sum uses what each process held at the instant, as far as its readings and slices tell (tracks.py). `error_bytes` is
+what is not known of that. `at_most_bytes` is a bound: in a slice of time no process had more than the peak of the
+slice, which is recorded exactly.
 """
 
 from __future__ import annotations
@@ -29,8 +30,9 @@ _NEARLY, _MOST_CANDIDATES = 1024, 64
 class Instant:
     """The highest sum of the processes of one machine at the same instant.
 
-    `at_unix_ns` is wall clock time. `processes` is the number of processes that ran then. `spacing_ns` is the longest time between the
-    moments on both sides of the instant at which a process was known. `at_most_bytes` is None if a process has only samples.
+    `at_unix_ns` is wall clock time. `processes` is the number of processes that ran then. `spacing_ns` is the longest
+    time between the moments on both sides of the instant at which a process was known. `at_most_bytes` is None if a
+    process has only samples.
     """
 
     bytes: int
@@ -69,7 +71,8 @@ class Machine:
 
     @cached_property
     def allocated(self) -> Instant | None:
-        """The highest sum of allocated bytes. Of sampled captures, whose figures are estimates, with two standard errors."""
+        """The highest sum of allocated bytes. Of sampled captures, whose figures are estimates, with two standard
+        errors."""
         small = [tracks.of_short(one, one.peak_bytes) for one in self._short]
         instant = _highest([track for _, track in self.allocated_tracks], small)
         if instant is None:
@@ -81,8 +84,8 @@ class Machine:
 
     @cached_property
     def resident_tracks(self) -> list[tuple[Capture, Track]]:
-        """For each process that is known, its resident memory over time without hiwater's overhead; pages that processes share count once where it is
-        known how many these are."""
+        """For each process that is known, its resident memory over time without hiwater's overhead; pages that
+        processes share count once where it is known how many these are."""
         spans: dict[int, list[tuple[Capture, int, int]]] = {}
         for capture in self._processes:
             spans.setdefault(capture.process.pid, []).append((capture, *tracks.span(capture)))
@@ -133,8 +136,8 @@ def machines(captures: Iterable[Capture], short: Sequence[ShortProcess] = ()) ->
 
 
 def _highest(found: Sequence[Track], small: Sequence[Track]) -> Instant | None:
-    """The instant at which the sum is highest; of those at which it is nearly so, the one of which most is known. Of the processes of `small` only
-    bounds are known."""
+    """The instant at which the sum is highest; of those at which it is nearly so, the one of which most is known. Of
+    the processes of `small` only bounds are known."""
     known = [track.lasting() for track in found or small if len(track.at_ns)]
     if not known:
         return None
@@ -158,8 +161,9 @@ def _highest(found: Sequence[Track], small: Sequence[Track]) -> Instant | None:
 def _instant(found: Sequence[Track], at_ns: int, total: int) -> Instant:
     """What is known of one instant.
 
-    A track is known at its own moments; between two of them it may already be what it is at the next. Where the highest moment of a slice
-    stands, the process may have come to it later in the slice: then either it held less at the instant, or the others held later what counts.
+    A track is known at its own moments; between two of them it may already be what it is at the next. Where the highest
+    moment of a slice stands, the process may have come to it later in the slice: then either it held less at the
+    instant, or the others held later what counts.
     """
     error = spacing = running = shared_once = rise = until = 0
     places = []
@@ -189,7 +193,8 @@ def _instant(found: Sequence[Track], at_ns: int, total: int) -> Instant:
 
 
 def _sum_over_time(steps: Sequence[tuple[Ints, Ints, int]]) -> tuple[Ints, Ints]:
-    """The sum of step functions, each 0 before its first time and from its end on: distinct times, and the sum from each on."""
+    """The sum of step functions, each 0 before its first time and from its end on: distinct times, and the sum from
+    each on."""
     times, changes = [], []
     for at, held, end in steps:
         times += [at, np.array([end], np.int64)]

@@ -1,8 +1,9 @@
 """What a recording attaches to its capture when it is over: whole files of other libraries, as those wrote them.
 
-They are members of a zip archive, and the archive is a table of plain bytes, `attached`. A reader that does not know the table leaves
-it alone. It is added to a finished capture: first its bytes, then the directory and the schema, and last the header that counts
-them, so that a capture whose disk fills up meanwhile stays what it was. Writing uses the standard library alone: it happens in the watched process.
+They are members of a zip archive, and the archive is a table of plain bytes, `attached`. A reader that does not know
+the table leaves it alone. It is added to a finished capture: first its bytes, then the directory and the schema, and
+last the header that counts them, so that a capture whose disk fills up meanwhile stays what it was. Writing uses the
+standard library alone: it happens in the watched process.
 """
 
 from __future__ import annotations

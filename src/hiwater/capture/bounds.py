@@ -1,7 +1,9 @@
-"""What a capture may hold at most. A capture may come from elsewhere, and its figures decide how much memory and time a reader takes.
+"""What a capture may hold at most. A capture may come from elsewhere, and its figures decide how much memory and time a
+reader takes.
 
-Every bound is here, once: `reader`, `archives` and `run_index` check them before memory is taken, docs/capture-format.md lists them, and the fuzzer
-(tests/stress/fuzz.py) makes captures that reach and exceed them. They are far above what hiwater records.
+Every bound is here, once: `reader`, `archives` and `run_index` check them before memory is taken,
+docs/capture-format.md lists them, and the fuzzer (tests/stress/fuzz.py) makes captures that reach and exceed them. They
+are far above what hiwater records.
 """
 
 from __future__ import annotations
@@ -12,8 +14,8 @@ SMALLEST_EXTENT_BYTES, LARGEST_EXTENT_BYTES = 4096, 1 << 30
 LARGEST_TEXT_BYTES = 1 << 20  # of the header, and of the schema's text
 FREE_BYTES = 8 << 20
 MOST_TIMES_STORED = 32
-"""A capture may unpack to FREE_BYTES and MOST_TIMES_STORED times the room that it takes, on the disk or in an archive: holes and zeros cost whoever
-made it nothing. The tables of a recording compress to a tenth at most."""
+"""A capture may unpack to FREE_BYTES and MOST_TIMES_STORED times the room that it takes, on the disk or in an
+archive: holes and zeros cost whoever made it nothing. The tables of a recording compress to a tenth at most."""
 
 LARGEST_FIGURE = 1 << 62
 """Of unsigned numbers: no count, time or size is larger, and two of them can be added up."""
@@ -23,7 +25,8 @@ OTHER_FIGURES = {
     ("codes", "kind"): (1 << 16) - 1, ("codes", "first_line"): (1 << 32) - 1, ("nodes", "line"): (1 << 32) - 1,
     ("markers", "value"): (1 << 64) - 1,
 }  # fmt: skip
-"""Figures that are kept in fewer bits, whatever type the schema gives them; and what a program asked for and was refused, which may be anything."""
+"""Figures that are kept in fewer bits, whatever type the schema gives them; and what a program asked for and was
+refused, which may be anything."""
 LAST_KIND_OF_STEP = 14  # of `holders.StepKind`
 
 LARGEST_INDEX_BYTES = 8 << 20  # of a merged capture, as JSON: 60,000 captures
@@ -56,12 +59,14 @@ FACTS = {
         "freed_unseen", "last_words_not_written", "recorded cell", "cell x.py",
     ), "text"),
 }  # fmt: skip
-"""What a reader takes the value of each fact for. JSON that is none and numbers that are none count as not there, texts are escaped and shortened
-where they are shown; what paths may lead to is said in `analysis/source.py` and `_os/cgroup_files.py`."""
+"""What a reader takes the value of each fact for. JSON that is none and numbers that are none count as not there,
+texts are escaped and shortened where they are shown; what paths may lead to is said in `analysis/source.py` and
+`_os/cgroup_files.py`."""
 
 
 class Reference(NamedTuple):
-    """A field with the number of a record of another table. Of strings, `most_bytes` is what all that these fields name may come to."""
+    """A field with the number of a record of another table. Of strings, `most_bytes` is what all that these fields
+    name may come to."""
 
     table: str
     field: str

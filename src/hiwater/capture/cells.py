@@ -1,7 +1,8 @@
 """Cells of a notebook in a capture: what the code in them is called, its text, and which frames are the notebook's own.
 
-A cell is in no file, so its text comes with the capture, as a fact: the key is "cell " and the name its code object gives for
-a file; the value is what readers call it, a line's end, and the text. The fact "recorded cell" has that name of the code that was recorded.
+A cell is in no file, so its text comes with the capture, as a fact: the key is "cell " and the name its code object
+gives for a file; the value is what readers call it, a line's end, and the text. The fact "recorded cell" has that name
+of the code that was recorded.
 """
 
 from __future__ import annotations
@@ -43,8 +44,9 @@ def read(facts: Iterable[tuple[str, str]]) -> dict[str, NotebookCell]:
 
 
 def without_kernel(nodes: Records, is_cell: npt.NDArray[np.bool_], is_thread_root: npt.NDArray[np.bool_]) -> Records:
-    """The nodes, with the recorded cell's outermost frames where the thread begins: below them is what runs notebooks, some thirty
-    frames that are the same in every stack. `is_cell` says for each code whether it is of the recorded cell."""
+    """The nodes, with the recorded cell's outermost frames where the thread begins: below them is what runs
+    notebooks, some thirty frames that are the same in every stack. `is_cell` says for each code whether it is of the
+    recorded cell."""
     parent = nodes["parent"].astype(np.int64)
     parent[:1] = 0
     is_cells = is_cell[nodes["code"].astype(np.int64)]
@@ -57,7 +59,8 @@ def without_kernel(nodes: Records, is_cell: npt.NDArray[np.bool_], is_thread_roo
 
 
 def _below(parent: npt.NDArray[np.int64], chosen: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.bool_], Any]:
-    """For each node, whether it or one above it is chosen, and the first node of its path. Doubling: log2(depth) passes."""
+    """For each node, whether it or one above it is chosen, and the first node of its path. Doubling: log2(depth)
+    passes."""
     inside, above = chosen.copy(), parent
     first = np.where(parent == 0, np.arange(len(parent)), parent)
     while above.any():

@@ -21,8 +21,8 @@ def problems(tables: Tables, slices: Sequence[Slice], peak: Snapshot, end: Snaps
     """What contradicts itself, in words.
 
     Exactly equal sums are asked of a recording that ended; of a killed one, sums within one event (an event moves one
-    account, by no more than that account ever received); of one still being written only what holds at every instant; of a
-    snapshot of such a one, equal sums.
+    account, by no more than that account ever received); of one still being written only what holds at every instant;
+    of a snapshot of such a one, equal sums.
     """
     found = _snapshot_problems(peak) + _snapshot_problems(end)
     if not slices[-1].peak_bytes >= tables.header["live_bytes"] and _has_whole_events(tables):
@@ -57,7 +57,8 @@ def _has_whole_events(tables: Tables) -> bool:
 
 
 def one_event_bytes(tables: Tables) -> int:
-    """The most by which sums may differ: 0 unless the process ended in the middle of an event, killed or by a signal handler's `_exit`."""
+    """The most by which sums may differ: 0 unless the process ended in the middle of an event, killed or by a signal
+    handler's `_exit`."""
     if _has_whole_events(tables) or program.ended(tables) == "recording" or len(tables.account_node) == 0:
         return 0
     return int(tables["accounts"]["total_bytes"].max())

@@ -18,8 +18,8 @@ Compared = TypeVar("Compared")
 
 @dataclass(frozen=True, slots=True)
 class ComparedFigure:
-    """One quantity, before and after; None where a capture does not have it. `standard_error_bytes` is an upper bound for the standard error
-    of the difference, 0 when both captures recorded every block."""
+    """One quantity, before and after; None where a capture does not have it. `standard_error_bytes` is an upper
+    bound for the standard error of the difference, 0 when both captures recorded every block."""
 
     before: int | None
     after: int | None
@@ -45,9 +45,9 @@ class ComparedFigure:
 class Change:
     """One thing that held memory in either capture.
 
-    `before` and `after` are its frames as each capture has them, root first (one frame when rows are not stacks); empty where it
-    held nothing. `kind` is the kind of memory, "" for rows that are not told apart by it. Total bytes count what it called,
-    too; for stacks and lines they are the bytes themselves.
+    `before` and `after` are its frames as each capture has them, root first (one frame when rows are not stacks); empty
+    where it held nothing. `kind` is the kind of memory, "" for rows that are not told apart by it. Total bytes count
+    what it called, too; for stacks and lines they are the bytes themselves.
     """
 
     before: tuple[Frame, ...]
@@ -129,8 +129,9 @@ class Changes(Sequence[Change]):
 class Comparison(Generic[Compared]):
     """Two captures side by side. Made by `hiwater.open(a).diff(b)`.
 
-    `allocated` is the sum of what is compared: of `kind`, at the moments `before_snapshot` and `after_snapshot`. `lines` gives every
-    byte to the innermost line of the user's own code, `rows` to what `by` names; both have what changed alone, the largest change first.
+    `allocated` is the sum of what is compared: of `kind`, at the moments `before_snapshot` and `after_snapshot`.
+    `lines` gives every byte to the innermost line of the user's own code, `rows` to what `by` names; both have what
+    changed alone, the largest change first.
     """
 
     before: Compared

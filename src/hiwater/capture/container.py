@@ -1,12 +1,15 @@
 """Merged captures: many captures in one file, each as it was, with an index in front.
 
-A merged capture is a zip file, so that any unzip can take it apart. Its first member, stored and not compressed, is the index:
+A merged capture is a zip file, so that any unzip can take it apart. Its first member, stored and not compressed, is the
+index:
 
-    hiwater.merged.json   {"format": "hiwater.merged", "version": 1, "captures": [{"name", "sha256", "bytes"}, …], "rows": {…}}
+    hiwater.merged.json   {"format": "hiwater.merged", "version": 1, "captures": [{"name", "sha256", "bytes"}, …],
+    "rows": {…}}
 
-The captures follow in the order of the index: by host, time of start, process and content. A capture is in it once, however often it
-was given. So a merged capture depends on the set of captures alone: merging is associative and commutative, to the byte. `rows` is the
-member with the rows of the runs' indexes (`run_index`), if there are any. `packing` makes a merged capture.
+The captures follow in the order of the index: by host, time of start, process and content. A capture is in it once,
+however often it was given. So a merged capture depends on the set of captures alone: merging is associative and
+commutative, to the byte. `rows` is the member with the rows of the runs' indexes (`run_index`), if there are any.
+`packing` makes a merged capture.
 """
 
 from __future__ import annotations
@@ -49,7 +52,8 @@ class Member:
 
 
 def is_container(path: str | os.PathLike[str]) -> bool:
-    """Whether the file at `path` begins as a merged capture does. False for what cannot be read: opening it says why."""
+    """Whether the file at `path` begins as a merged capture does. False for what cannot be read: opening it says
+    why."""
     return is_merged(head_of(path))
 
 
@@ -73,8 +77,8 @@ def rows(path: str | os.PathLike[str]) -> list[run_index.Row]:
 
 
 def read_contents(path: str | os.PathLike[str]) -> Contents:
-    """The capture at `path`, which may be one in a merged one: `all.hiw/NAME`; or the only device of another library's history, or
-    one that is named: `snapshot.pickle/cuda:0`, `run.hiw/cuda:0`.
+    """The capture at `path`, which may be one in a merged one: `all.hiw/NAME`; or the only device of another library's
+    history, or one that is named: `snapshot.pickle/cuda:0`, `run.hiw/cuda:0`.
 
     Raises what `reader.read` raises, and BadRequest for a file that holds more than one.
     """

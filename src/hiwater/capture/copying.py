@@ -1,7 +1,9 @@
-"""A consistent copy of a capture that a process is still writing, made from outside: the process is neither stopped nor asked.
+"""A consistent copy of a capture that a process is still writing, made from outside: the process is neither stopped nor
+asked.
 
-The file is copied once, which takes milliseconds. Records that were complete before are complete in the copy. Accounts change in place:
-each is copied as it was at one moment of these milliseconds, and the header's sums are then set to the sums of the copied accounts.
+The file is copied once, which takes milliseconds. Records that were complete before are complete in the copy. Accounts
+change in place: each is copied as it was at one moment of these milliseconds, and the header's sums are then set to the
+sums of the copied accounts.
 """
 
 from __future__ import annotations
@@ -24,9 +26,9 @@ _SNAPSHOT_FIELD = "snapshot_ns"
 
 
 def copy(descriptor: int, pid: int | None = None) -> bytearray:
-    """Return the content of a consistent copy of the capture in an open file. `pid` is the number of the process here, where it may have another
-    one inside its container. Raises ForeignFile, IncompatibleCapture, TruncatedCapture or
-    CorruptCapture."""
+    """Return the content of a consistent copy of the capture in an open file. `pid` is the number of the process
+    here, where it may have another one inside its container. Raises ForeignFile, IncompatibleCapture,
+    TruncatedCapture or CorruptCapture."""
     start, schema = read_shape(descriptor)
     for _ in range(_TRIES):
         before = read_header(descriptor, start, schema)
@@ -62,8 +64,8 @@ def _read(descriptor: int, size: int) -> bytearray:
 
 
 def _repair(content: bytearray, before: dict[str, Any], after: dict[str, Any], shape: Shape) -> bool:
-    """Give the copy the later header, the earlier numbers of records, and sums that are those of its accounts. Returns False if the peaks of
-    its accounts are half changed."""
+    """Give the copy the later header, the earlier numbers of records, and sums that are those of its accounts.
+    Returns False if the peaks of its accounts are half changed."""
     schema = shape[1]
     header = np.frombuffer(content, schema.header, count=1)
     for name in schema.header.names or ():

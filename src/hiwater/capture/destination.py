@@ -38,7 +38,8 @@ def default_pattern(program: str) -> str:
 
 
 def expand(pattern: str, pid: int | None = None) -> str:
-    """Return `pattern` with `%p` (process id: this one's, or `pid`), `%h` (host), `%r` (rank, 0 outside a job) and `%%` filled in.
+    """Return `pattern` with `%p` (process id: this one's, or `pid`), `%h` (host), `%r` (rank, 0 outside a job) and `%%`
+    filled in.
 
     Raises CaptureUnwritable for any other `%`.
     """
@@ -118,7 +119,8 @@ def folder_of_children(path: str) -> str:
 
 
 def forget_children(path: str) -> None:
-    """Remove what the children of an earlier run with its capture at `path` left. The captures of those that still run stay."""
+    """Remove what the children of an earlier run with its capture at `path` left. The captures of those that still
+    run stay."""
     folder = folder_of_children(path)
     if not trust.is_own_folder(folder):
         return  # there is none, or somebody put another one there
@@ -144,7 +146,8 @@ def is_capture(path: str) -> bool:
 
 
 def head_of(path: str | os.PathLike[str]) -> bytes:
-    """The first bytes of a regular file; none for anything else, which could block, and for what cannot be read: opening it says why."""
+    """The first bytes of a regular file; none for anything else, which could block, and for what cannot be read:
+    opening it says why."""
     try:
         descriptor = trust.open_regular(path, follows=True)
     except (OSError, ValueError):
@@ -163,7 +166,8 @@ def is_merged(head: bytes) -> bool:
 
 
 def is_history(head: bytes) -> bool:
-    """Whether a file that begins with `head` may be a history of another library's: a pickle of protocol 2 to 5, or a gzipped profile."""
+    """Whether a file that begins with `head` may be a history of another library's: a pickle of protocol 2 to 5, or
+    a gzipped profile."""
     return head[:2] == b"\x1f\x8b" or (head[:1] == b"\x80" and head[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05"))
 
 
@@ -193,12 +197,14 @@ def rank() -> str | None:
 
 
 def restart() -> str | None:
-    """Return how often the launcher had restarted the processes of the job when this one began; None if it does not count."""
+    """Return how often the launcher had restarted the processes of the job when this one began; None if it does not
+    count."""
     return _first_number(_RESTART_VARIABLES)
 
 
 def launcher() -> str | None:
-    """Return the kind of launcher that started this process as one of a job: "torch", "mpi" or "slurm"; None outside a job."""
+    """Return the kind of launcher that started this process as one of a job: "torch", "mpi" or "slurm"; None outside
+    a job."""
     return next((name for variable, name in _LAUNCHERS.items() if variable in os.environ), None)
 
 

@@ -18,8 +18,9 @@ QUANTITIES = ("allocated", "reserved", "used")
 
 @dataclass(frozen=True, slots=True)
 class DeviceSnapshot:
-    """The terms of a device's memory at one moment, in nanoseconds since the recording began: pairs (term, bytes), None if unknown. The terms
-    up to "unaccounted" add up to "used by this process"; those after it are of the whole card."""
+    """The terms of a device's memory at one moment, in nanoseconds since the recording began: pairs (term, bytes),
+    None if unknown. The terms up to "unaccounted" add up to "used by this process"; those after it are of the whole
+    card."""
 
     at_ns: int
     terms: tuple[tuple[str, int | None], ...]

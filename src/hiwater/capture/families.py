@@ -17,8 +17,8 @@ def parents(captures: Sequence[Capture]) -> list[int | None]:
 
 
 def _parent(captures: Sequence[Capture], numbered: dict[tuple[object, str], list[int]], number: int) -> int | None:
-    """`numbered` are the captures of each process number on each machine: a number may be used again. The program that a process executed
-    is the child of the program that executed it."""
+    """`numbered` are the captures of each process number on each machine: a number may be used again. The program
+    that a process executed is the child of the program that executed it."""
     child = captures[number]
     start = child.process.started_unix_ns
     header = child.header

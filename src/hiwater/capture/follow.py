@@ -1,6 +1,8 @@
-"""Reads a capture again and again while its program writes it: each time the header, what has been added, and what changes in place.
+"""Reads a capture again and again while its program writes it: each time the header, what has been added, and what
+changes in place.
 
-Nothing is written and nothing is locked, so any number of readers may follow one capture, and its program notices none of them.
+Nothing is written and nothing is locked, so any number of readers may follow one capture, and its program notices none
+of them.
 """
 
 from __future__ import annotations
@@ -29,8 +31,8 @@ class Follower:
     """One capture that may still be written. `close()` it, or use it as a context manager."""
 
     def __init__(self, path: str | os.PathLike[str], pid: int | None = None) -> None:
-        """`pid` is the number of the process here, where it may have another one inside its container. Raises MissingCapture, ForeignFile,
-        IncompatibleCapture, TruncatedCapture or CorruptCapture."""
+        """`pid` is the number of the process here, where it may have another one inside its container. Raises
+        MissingCapture, ForeignFile, IncompatibleCapture, TruncatedCapture or CorruptCapture."""
         self.path = Path(path)
         self._pid = pid
         self._descriptor = reader.open_file(self.path)

@@ -1,4 +1,5 @@
-"""What the readers and the writer of captures both have to know by heart, without numpy. The rest stands in each file's schema text.
+"""What the readers and the writer of captures both have to know by heart, without numpy. The rest stands in each file's
+schema text.
 
 The engine's side of it is `native/capture/format.h`.
 """

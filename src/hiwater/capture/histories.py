@@ -1,4 +1,5 @@
-"""Histories of device memory, as contents of captures: files of other libraries, and what a recording attached to its capture.
+"""Histories of device memory, as contents of captures: files of other libraries, and what a recording attached to its
+capture.
 
 `hiwater.device_history` reads them; it is loaded when there is one, which most captures have none of.
 """
@@ -25,7 +26,8 @@ def is_history(path: str | os.PathLike[str]) -> bool:
 
 
 def read_all(path: str | os.PathLike[str]) -> list[Contents]:
-    """The devices of a history. Raises MissingCapture, ForeignFile, TruncatedCapture, CorruptCapture, or ExtraMissing where a package is needed."""
+    """The devices of a history. Raises MissingCapture, ForeignFile, TruncatedCapture, CorruptCapture, or
+    ExtraMissing where a package is needed."""
     found: list[Contents] = _registry.load(_registry.HISTORY_READER).read_all(path)
     return found
 
@@ -50,7 +52,8 @@ def named(place: Path, found: list[Contents]) -> Contents:
 
 
 def attached_to(contents: Contents, facts: Mapping[str, str]) -> list[Contents]:
-    """The histories that a recording attached to its capture. `facts` are those of the recording that theirs begin with."""
+    """The histories that a recording attached to its capture. `facts` are those of the recording that theirs begin
+    with."""
     members = attachments.read(contents)
     if not members:
         return []
@@ -72,7 +75,8 @@ def allocator(tables: Tables) -> AllocatorState | None:
 
 
 def oom_report(tables: Tables) -> dict[str, Any] | None:
-    """What the program wrote when memory of a device was refused and ended it (`hiwater.contrib.torch.guard`); None where it did not."""
+    """What the program wrote when memory of a device was refused and ended it (`hiwater.contrib.torch.guard`); None
+    where it did not."""
     try:
         said = json.loads(attachments.read(tables.contents).get("oom.json", b"null"))
     except (CorruptCapture, ValueError, RecursionError):

@@ -1,6 +1,8 @@
-"""Has a running program search for what holds its objects: a number in the header of its capture asks for it, and the recorder answers there.
+"""Has a running program search for what holds its objects: a number in the header of its capture asks for it, and the
+recorder answers there.
 
-The program's main thread begins the search between two instructions of Python, so one that is in C code comes to it afterwards.
+The program's main thread begins the search between two instructions of Python, so one that is in C code comes to it
+afterwards.
 """
 
 from __future__ import annotations
@@ -17,9 +19,9 @@ _POLL_SECONDS = 0.02
 
 
 def search(follower: Follower, begin_seconds: float, search_seconds: float) -> int | None:
-    """Ask the program that writes this capture for a search, and wait until it is done. Returns the number of the request, or None if the program
-    has not begun after `begin_seconds`. Raises UsageError if its hiwater cannot do it, ProcessNotReadable, NoSuchProcess if the program ends meanwhile, and
-    EngineFailed for a search that fails."""
+    """Ask the program that writes this capture for a search, and wait until it is done. Returns the number of the
+    request, or None if the program has not begun after `begin_seconds`. Raises UsageError if its hiwater cannot do
+    it, ProcessNotReadable, NoSuchProcess if the program ends meanwhile, and EngineFailed for a search that fails."""
     header = follower.read_header()
     if "search_request" not in header:
         raise UsageError(

@@ -38,13 +38,15 @@ ROOTS = (*range(StepKind.module, StepKind.variable), StepKind.interpreter)
 
 @dataclass(frozen=True, slots=True)
 class HolderSearch:
-    """One search. `paths` has a record for each path: objects that are referred to in the same way. The path number n is record n − 1; parents and
-    dominators have smaller numbers. `blocks` has what the accounts of a path's blocks hold, `references` the references between paths.
+    """One search. `paths` has a record for each path: objects that are referred to in the same way. The path number n
+    is record n − 1; parents and dominators have smaller numbers. `blocks` has what the accounts of a path's blocks
+    hold, `references` the references between paths.
 
     `unheld` is like `blocks`: what belongs to no object that was found; none in a sampled recording.
 
-    `number` counts from 1; `at_ns` is since the start of the recording; `objects`, `reference_count` and `bytes` are of all objects, also of
-    paths that are not listed; `failure` says why nothing was found, "" otherwise; `request` is the number of the request that it answers.
+    `number` counts from 1; `at_ns` is since the start of the recording; `objects`, `reference_count` and `bytes` are of
+    all objects, also of paths that are not listed; `failure` says why nothing was found, "" otherwise; `request` is the
+    number of the request that it answers.
     """
 
     number: int

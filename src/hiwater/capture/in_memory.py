@@ -17,7 +17,8 @@ MOST_BYTES = 128 << 20
 
 
 class TablesInMemory:
-    """The captures whose tables are in memory, in the order in which they were read. The last one stays, whatever its size is."""
+    """The captures whose tables are in memory, in the order in which they were read. The last one stays, whatever
+    its size is."""
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         self._most_bytes = most_bytes
@@ -33,8 +34,8 @@ class TablesInMemory:
 
 
 class LetGo:
-    """A capture whose tables may be let go and read again. `figures` names the attributes that stay: figures, and what a process has over time.
-    All others that are computed once grow with its stacks, and go with the tables."""
+    """A capture whose tables may be let go and read again. `figures` names the attributes that stay: figures, and
+    what a process has over time. All others that are computed once grow with its stacks, and go with the tables."""
 
     figures: ClassVar[tuple[str, ...]]
 

@@ -1,7 +1,8 @@
 """What a capture file says about itself: the fixed start of its header and the schema text, as numpy record types.
 
-The other end is `native/capture/format.h`. Only the first 60 bytes, where things lie in the file, are fixed for ever; every
-other field is found by the name the schema text gives it, so that fields and tables may be added within a version.
+The other end is `native/capture/format.h`. Only the first 60 bytes, where things lie in the file, are fixed for ever;
+every other field is found by the name the schema text gives it, so that fields and tables may be added within a
+version.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ NEEDED_FIELDS: dict[str, tuple[str, ...]] = {
     "facts": ("key", "value"),
     "markers": ("at_ns", "value", "kind", "node"),
 }  # fmt: skip
-# Tables that a capture may lack: some only `hiwater sample` writes, some only the engine. Where one is there it has these fields.
+# Tables that a capture may lack: some only `hiwater sample` writes, some only the engine. Where one is there it has
+# these fields.
 OPTIONAL_FIELDS: dict[str, tuple[str, ...]] = {
     "processes": (
         "pid", "parent_pid", "name", "command", "start_ns", "end_ns", "peak_bytes", "exact", "exit_status",
@@ -113,7 +115,8 @@ class HeaderStart:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """One table: its place in the directory's numbering and the type of its records (a plain byte when it has no fields)."""
+    """One table: its place in the directory's numbering and the type of its records (a plain byte when it has no
+    fields)."""
 
     number: int
     name: str
@@ -166,7 +169,8 @@ def truncated() -> TruncatedCapture:
 
 
 def is_counted(kind: Any) -> Any:
-    """Whether a kind of memory, given as its number, is part of what is called allocated. Of an array of kinds: an array of answers."""
+    """Whether a kind of memory, given as its number, is part of what is called allocated. Of an array of kinds: an
+    array of answers."""
     return kind < len(COUNTED_KINDS)
 
 

@@ -23,10 +23,12 @@ _FIELDS = [
 
 @dataclass(frozen=True, slots=True)
 class Pressure:
-    """One moment: bytes, None where there is no such limit or it was not known. The cgroup's usage is that of all its processes.
+    """One moment: bytes, None where there is no such limit or it was not known. The cgroup's usage is that of all its
+    processes.
 
-    `shared_excess_bytes` is RSS minus PSS: what other processes count of the pages that this one shares with them. It and `private_bytes` are
-    known for processes that were forked or have forked, as of the last reading before the moment, unless there was a fork since.
+    `shared_excess_bytes` is RSS minus PSS: what other processes count of the pages that this one shares with them. It
+    and `private_bytes` are known for processes that were forked or have forked, as of the last reading before the
+    moment, unless there was a fork since.
     """
 
     at_ns: int
@@ -51,7 +53,8 @@ def read_pressure(tables: Tables) -> tuple[Pressure, ...]:
 
 
 def read_shared_excess(tables: Tables) -> tuple[Ints, Ints]:
-    """The times at which it was known what other processes count of the pages that the process shares with them, and these bytes."""
+    """The times at which it was known what other processes count of the pages that the process shares with them, and
+    these bytes."""
     rows = tables.get("pressure")
     if rows is None:
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
@@ -66,8 +69,8 @@ def read_shared_excess(tables: Tables) -> tuple[Ints, Ints]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SeenFromOutside:
-    """Readings of a process by the one that began its run: int64 arrays with one element for each, ascending in time. `at_unix_ns` is wall clock
-    time; `shared_excess_bytes` is RSS minus PSS."""
+    """Readings of a process by the one that began its run: int64 arrays with one element for each, ascending in
+    time. `at_unix_ns` is wall clock time; `shared_excess_bytes` is RSS minus PSS."""
 
     at_unix_ns: Ints
     resident_bytes: Ints
@@ -75,8 +78,8 @@ class SeenFromOutside:
 
 
 def read_relatives(tables: Tables) -> dict[int, SeenFromOutside]:
-    """By process number, the readings that this process took of all processes of its run, itself among them. Those of process 0 have what all of them
-    copied since the last reading at most, of what they shared."""
+    """By process number, the readings that this process took of all processes of its run, itself among them. Those
+    of process 0 have what all of them copied since the last reading at most, of what they shared."""
     rows = tables.get("relatives")
     if rows is None:
         return {}
@@ -93,7 +96,8 @@ def read_relatives(tables: Tables) -> dict[int, SeenFromOutside]:
 
 
 def kills_since(tables: Tables) -> int:
-    """How many processes of its cgroup the kernel's OOM killer has ended since the recording began; 0 where that is not known.
+    """How many processes of its cgroup the kernel's OOM killer has ended since the recording began; 0 where that is not
+    known.
 
     The count is read now, so it says nothing after a restart of the machine, or once the group is gone.
     """
@@ -108,8 +112,8 @@ def kills_since(tables: Tables) -> int:
 
 
 def suspects(tables: Tables) -> list[str]:
-    """What a process that was killed may have died of, in words, the surest first; empty for one that was not killed, or by a signal that
-    its capture names: the kernel's OOM killer leaves none."""
+    """What a process that was killed may have died of, in words, the surest first; empty for one that was not
+    killed, or by a signal that its capture names: the kernel's OOM killer leaves none."""
     moments = read_pressure(tables)
     last = moments[-1] if moments else None
     if program.ended(tables) != "killed" or program.ended_by(tables) or last is None:

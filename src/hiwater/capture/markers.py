@@ -16,9 +16,9 @@ _NAMES = {1: "fork", _REFUSAL: "out of memory", 3: "exec", 4: "gc", _NAMED: "nam
 
 @dataclass(frozen=True, slots=True)
 class Marker(AtCallPath):
-    """An event at `at_ns`: `kind` is "fork" (value: the child's pid), "out of memory" (requested bytes), "exec", "gc" (collections)
-    or "named": then `name` is what the program called it with `hiwater.mark()`. Collections are counted since the previous sample, at most
-    10 ms earlier, and have the time of the first sample after them."""
+    """An event at `at_ns`: `kind` is "fork" (value: the child's pid), "out of memory" (requested bytes), "exec",
+    "gc" (collections) or "named": then `name` is what the program called it with `hiwater.mark()`. Collections are
+    counted since the previous sample, at most 10 ms earlier, and have the time of the first sample after them."""
 
     at_ns: int
     kind: str

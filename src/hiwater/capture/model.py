@@ -40,7 +40,8 @@ def _of_tables(function: Callable[[Tables], _Value]) -> cached_property[_Value]:
 class Capture(LetGo):
     """One recorded process. `hiwater.open()` makes it and reads the whole file; the file is not read again.
 
-    Of a run of many processes, `hiwater.open_run()` keeps the tables of the last ones that were used, and reads those of others again.
+    Of a run of many processes, `hiwater.open_run()` keeps the tables of the last ones that were used, and reads those
+    of others again.
     """
 
     figures = (
@@ -70,14 +71,15 @@ class Capture(LetGo):
     """Whether allocator calls of some modules could not be recorded: allocated figures are then lower bounds."""
 
     def note_life(self, until_unix_ns: int) -> None:
-        """The process lived until this time at least, in nanoseconds of the wall clock, as its parent or the kernel knows."""
+        """The process lived until this time at least, in nanoseconds of the wall clock, as its parent or the kernel
+        knows."""
         lasted = until_unix_ns - self.process.started_unix_ns
         self.process = replace(self.process, duration_ns=max(lasted, self.process.duration_ns))
 
     def overhead_at(self, at_ns: Ints) -> Ints:
-        """What of resident memory was hiwater's at these times since the recording began; before, nothing. A child shares hiwater's code with its
-        parent, whose it counts as: all of it after a fork, that of files where it was started. Such figures can be added up, as the parts of shared
-        pages can."""
+        """What of resident memory was hiwater's at these times since the recording began; before, nothing. A child
+        shares hiwater's code with its parent, whose it counts as: all of it after a fork, that of files where it was
+        started. Such figures can be added up, as the parts of shared pages can."""
         timeline = self.timeline
         if not timeline.overhead_bytes.any():
             overhead = np.full(len(at_ns), self.resident.overhead_end_bytes, np.int64)
@@ -95,7 +97,8 @@ class Capture(LetGo):
     # Snapshots
 
     peak: cached_property[Snapshot] = _of_tables(find_peak)
-    """The moment at which the sum of the counted kinds was highest. A recording inside another one has the peak of its own time."""
+    """The moment at which the sum of the counted kinds was highest. A recording inside another one has the peak of
+    its own time."""
     end: cached_property[Snapshot] = _of_tables(find_end)
     """The live blocks when the recording ended, or when it was last written to."""
     peak_bytes: cached_property[int] = cached_property(lambda capture: capture.peak.allocated_bytes)
@@ -114,7 +117,8 @@ class Capture(LetGo):
         return of_slice(self.tables, piece)
 
     def window(self, from_seconds: float, to_seconds: float) -> Snapshot:
-        """The snapshot at the highest peak of the slices between `from_seconds` and `to_seconds`. Raises MomentOutOfRange."""
+        """The snapshot at the highest peak of the slices between `from_seconds` and `to_seconds`. Raises
+        MomentOutOfRange."""
         return find_window(self.tables, self.slices, from_seconds, to_seconds)
 
     @cached_property
@@ -154,7 +158,8 @@ class Capture(LetGo):
     pressure: cached_property[tuple[Pressure, ...]] = _of_tables(read_pressure)
     """The process's memory and its limits over time."""
     shared_excess: cached_property[tuple[Ints, Ints]] = _of_tables(read_shared_excess)
-    """The times at which it was known what other processes count of the pages that the process shares with them, and these bytes."""
+    """The times at which it was known what other processes count of the pages that the process shares with them, and
+    these bytes."""
     relatives: cached_property[dict[int, SeenFromOutside]] = _of_tables(read_relatives)
     """By process number, the readings that this process took of all processes of its run, itself among them."""
     markers: cached_property[tuple[Marker, ...]] = _of_tables(read_markers)
@@ -179,7 +184,8 @@ class Capture(LetGo):
     reserved_peak_bytes: cached_property[int | None] = _of_tables(lambda tables: tables.number("reserved_peak_bytes"))
     """The peak of the bytes that a device's allocator reserved from the driver; None if unknown."""
     oom_report: cached_property[dict[str, Any] | None] = _of_tables(histories.oom_report)
-    """The report that the program wrote when a refused request for device memory ended it (`hiwater.contrib.torch.guard`); None without one."""
+    """The report that the program wrote when a refused request for device memory ended it
+    (`hiwater.contrib.torch.guard`); None without one."""
 
     @cached_property
     def device_histories(self) -> tuple[Capture, ...]:
@@ -191,7 +197,8 @@ class Capture(LetGo):
 
     @cached_property
     def readable_histories(self) -> tuple[Capture, ...]:
-        """The same, or none if they cannot be read; `problems()` then says so, and the figures of host memory can still be shown."""
+        """The same, or none if they cannot be read; `problems()` then says so, and the figures of host memory can
+        still be shown."""
         try:
             return self.device_histories
         except HiwaterError:
@@ -208,7 +215,8 @@ class Capture(LetGo):
         return tuple(sorted(found, key=lambda marker: marker.at_ns))
 
     def of_kind(self, kind: str) -> tuple[Capture, ...]:
-        """The captures that have memory of a kind: for "device" those of `device_histories`, if there are any; otherwise this one."""
+        """The captures that have memory of a kind: for "device" those of `device_histories`, if there are any;
+        otherwise this one."""
         return (self.device_histories if kind == "device" else ()) or (self,)
 
     def diff(
@@ -216,8 +224,9 @@ class Capture(LetGo):
     ) -> Comparison[Capture]:
         """The diff from this capture to `after`, a capture or the path of one: at the peaks by default, or at `at`.
 
-        `kind` is "all", "python", "native", "mapping", "device" or "shared"; `by` is "stack", "function", "line", "file" or "module".
-        Raises BadRequest for other values, MomentOutOfRange, and the exceptions of `hiwater.open()`.
+        `kind` is "all", "python", "native", "mapping", "device" or "shared"; `by` is "stack", "function", "line",
+        "file" or "module". Raises BadRequest for other values, MomentOutOfRange, and the exceptions of
+        `hiwater.open()`.
         """
         other = after if isinstance(after, Capture) else Capture(opening.read(after))
         compared: Comparison[Capture] = _registry.load(_registry.COMPARE)(self, other, at=at, kind=kind, by=by)

@@ -13,10 +13,11 @@ _LIVE_TRIES = 5
 
 
 def read(path: str | os.PathLike[str]) -> Tables:
-    """Read a capture; one that is still being written is read again if it changed meanwhile. `all.hiw/NAME` is one of a merged capture.
+    """Read a capture; one that is still being written is read again if it changed meanwhile. `all.hiw/NAME` is one of a
+    merged capture.
 
-    Raises BadRequest for a merged capture of more than one, MissingCapture, ForeignFile, IncompatibleCapture, TruncatedCapture or
-    CorruptCapture.
+    Raises BadRequest for a merged capture of more than one, MissingCapture, ForeignFile, IncompatibleCapture,
+    TruncatedCapture or CorruptCapture.
     """
     if os.path.isdir(path):
         raise ForeignFile(

@@ -1,8 +1,8 @@
 """Whose code it is, from the name of its file: the rules, in one place.
 
-The engine applies them when it interns a code object (native/stacks/ownership.h) and writes the answer into the capture, so that all readers
-have the same. Captures that no engine wrote, such as histories of other libraries, get theirs here when they are read; so do the packages that
-`hiwater report --own` adds.
+The engine applies them when it interns a code object (native/stacks/ownership.h) and writes the answer into the
+capture, so that all readers have the same. Captures that no engine wrote, such as histories of other libraries, get
+theirs here when they are read; so do the packages that `hiwater report --own` adds.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     Rule = tuple[str, int]
 
 LIBRARY, OWN, RUN, IMPORTS = range(4)
-"""Owners, as in native/capture/format.h: a library, which stands also for the interpreter and for generated code; the user; the package that
-is run, which is installed; the import system."""
+"""Owners, as in native/capture/format.h: a library, which stands also for the interpreter and for generated code;
+the user; the package that is run, which is installed; the import system."""
 
 IMPORT_SYSTEM = "<frozen importlib."
 COMMAND = "<string>"
@@ -31,8 +31,9 @@ _LIBRARIES = (
 def rules(
     own: Iterable[str] = (), run: Iterable[str] = (), *, launchers: Iterable[str] = (), is_command: bool = False
 ) -> list[Rule]:
-    """The rules as (pattern, owner), of which the first that matches counts; '*' stands for any text. `own` and `run` are installed packages by
-    their names, `launchers` the files of console scripts. `is_command` says that the program is that of `python -c`."""
+    """The rules as (pattern, owner), of which the first that matches counts; '*' stands for any text. `own` and
+    `run` are installed packages by their names, `launchers` the files of console scripts. `is_command` says that the
+    program is that of `python -c`."""
     typed = (*_TYPED, COMMAND) if is_command else _TYPED
     return [
         ("", LIBRARY),

@@ -47,8 +47,8 @@ class Packed:
 
 
 def pack(path: str | os.PathLike[str]) -> tuple[list[Packed], list[Row]]:
-    """The captures at `path`, ready to be written, and the rows of the indexes there, among them one for each capture of a child that cannot be read.
-    Raises what reading the others raises.
+    """The captures at `path`, ready to be written, and the rows of the indexes there, among them one for each capture
+    of a child that cannot be read. Raises what reading the others raises.
 
     One that is still being written is copied first: it is merged as it was at this moment.
     """
@@ -151,7 +151,8 @@ def write(captures: Iterable[Packed], rows: Iterable[Row], stream: IO[bytes]) ->
 
 
 def write_file(captures: Iterable[Packed], rows: Iterable[Row], path: str) -> int:
-    """Write a merged capture to `path`, which is replaced when it is complete; how many different captures are in it. Raises CaptureUnwritable."""
+    """Write a merged capture to `path`, which is replaced when it is complete; how many different captures are in
+    it. Raises CaptureUnwritable."""
     target = os.path.realpath(path)
     try:
         descriptor, made = tempfile.mkstemp(prefix=".hiwater-merge-", dir=os.path.dirname(target))

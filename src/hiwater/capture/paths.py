@@ -1,4 +1,5 @@
-"""The call paths of a capture as threads and frames. A path may have tens of thousands of frames, so it is made at its access."""
+"""The call paths of a capture as threads and frames. A path may have tens of thousands of frames, so it is made at
+its access."""
 
 from __future__ import annotations
 
@@ -76,7 +77,8 @@ class Paths:
         return root
 
     def threads(self, nodes: Ints) -> tuple[list[str], Ints]:
-        """The distinct names of threads, and for each of these nodes the index of its thread's name; "" for paths without a thread."""
+        """The distinct names of threads, and for each of these nodes the index of its thread's name; "" for paths
+        without a thread."""
         root = self._root[nodes]
         distinct, back = np.unique(np.where(self.is_thread[root], root, 0), return_inverse=True)
         # A thread that was renamed has a root of its own, whatever its name is.
@@ -110,7 +112,8 @@ class Paths:
 
 @dataclass(frozen=True, slots=True)
 class AtCallPath:
-    """A part of a capture that has a call path: `thread` is the thread's name, `node` the path's number in the table of nodes."""
+    """A part of a capture that has a call path: `thread` is the thread's name, `node` the path's number in the table
+    of nodes."""
 
     thread: str
     node: int
@@ -118,5 +121,6 @@ class AtCallPath:
 
     @property
     def frames(self) -> tuple[Frame, ...]:
-        """The call path, root first; empty if it is unknown. Made at each access, because many parts may have long paths."""
+        """The call path, root first; empty if it is unknown. Made at each access, because many parts may have long
+        paths."""
         return self._paths.frames(self.node)

@@ -14,18 +14,20 @@ STATE_RECORDING, STATE_ENDED, STATE_FAILED = 1, 2, 3
 
 
 QUIET_IN_CHILD_NS = 100_000_000
-"""In this time after a fork the child may have no recorder's thread (kQuietInChild of native/session/sampler.cpp), and so no samples."""
+"""In this time after a fork the child may have no recorder's thread (kQuietInChild of native/session/sampler.cpp),
+and so no samples."""
 
 
 def is_waiting_child(header: Mapping[str, Any], started_by: str) -> bool:
-    """Whether it was forked, and has shown no sign of life since its first moments: it waits, or was killed while it waited. A copy from the middle
-    of a recording does not tell."""
+    """Whether it was forked, and has shown no sign of life since its first moments: it waits, or was killed while it
+    waited. A copy from the middle of a recording does not tell."""
     is_young = not header["ended_ns"] and header["heartbeat_ns"] < QUIET_IN_CHILD_NS
     return started_by == "fork" and is_young and not header.get("snapshot_ns")
 
 
 def is_being_written(header: Mapping[str, Any]) -> bool:
-    """Whether the process that writes the capture with this header still does. One that was watched from outside does not write its own."""
+    """Whether the process that writes the capture with this header still does. One that was watched from outside
+    does not write its own."""
     if header["state"] != STATE_RECORDING or header["ended_ns"] != 0:
         return False
     pid = header.get("writer_pid") or header["pid"]
@@ -34,8 +36,8 @@ def is_being_written(header: Mapping[str, Any]) -> bool:
 
 
 def runs_on(header: Mapping[str, Any]) -> bool:
-    """Whether the recording ended and its process did not: somebody detached, or the program stopped its recorder. Only the end of a process tells
-    an exit code, or how else it ended."""
+    """Whether the recording ended and its process did not: somebody detached, or the program stopped its recorder.
+    Only the end of a process tells an exit code, or how else it ended."""
     if header["state"] == STATE_RECORDING or header["exit_code"] != -1 or header.get("ended_by"):
         return False
     return is_alive(header["pid"], header["process_start_ticks"], header["boot_id"].decode("ascii", "replace"))

@@ -16,18 +16,19 @@ from hiwater.capture.process import STATE_RECORDING
 from hiwater.capture.tables import Tables, whole_number
 
 ENDED_BY = ("", "signal", "stack overflow", "fatal error", "_exit", "exec")
-"""How a process ended, by the number in its capture: an uncaught signal, SIGSEGV at the end of a thread's stack, a fatal error of the
-interpreter, `_exit()` without exit callbacks, another program in its place; "" if only its exit code is known, or nothing."""
+"""How a process ended, by the number in its capture: an uncaught signal, SIGSEGV at the end of a thread's stack, a
+fatal error of the interpreter, `_exit()` without exit callbacks, another program in its place; "" if only its exit
+code is known, or nothing."""
 _BY_SIGNAL = ENDED_BY[1:4]
 
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """Facts about the recorded process. `ended` is "exit", "killed" or "recording"; times are nanoseconds. `signal` ended the process, if it is
-    known; `ended_by` says more: one of `ENDED_BY`.
+    """Facts about the recorded process. `ended` is "exit", "killed" or "recording"; times are nanoseconds. `signal`
+    ended the process, if it is known; `ended_by` says more: one of `ENDED_BY`.
 
-    `started_by` is "fork" or "exec" for a child of a recorded process, else "". `inherited_bytes` were live in the parent at the fork: the child
-    can read them, and none of them is in its own figures.
+    `started_by` is "fork" or "exec" for a child of a recorded process, else "". `inherited_bytes` were live in the
+    parent at the fork: the child can read them, and none of them is in its own figures.
     """
 
     pid: int
@@ -56,10 +57,12 @@ class Process:
 class Resident:
     """Resident memory of the process.
 
-    `program_peak_bytes` is the highest that it was without hiwater's own memory: what every report shows first. If `exact`, it follows from the kernel's
-    high-water mark, and is off by `error_bytes` at most; else it is the highest sample. `overhead_bytes` was hiwater's own memory at that moment.
-    The figures of the process contain it: `peak_bytes`, the kernel's high-water mark, `start_bytes`, of which it was `overhead_start_bytes`, and
-    `end_bytes`, of which it was `overhead_end_bytes`. If the recording has no end, the last two are of shortly before."""
+    `program_peak_bytes` is the highest that it was without hiwater's own memory: what every report shows first. If
+    `exact`, it follows from the kernel's high-water mark, and is off by `error_bytes` at most; else it is the
+    highest sample. `overhead_bytes` was hiwater's own memory at that moment. The figures of the process contain it:
+    `peak_bytes`, the kernel's high-water mark, `start_bytes`, of which it was `overhead_start_bytes`, and
+    `end_bytes`, of which it was `overhead_end_bytes`. If the recording has no end, the last two are of shortly
+    before."""
 
     peak_bytes: int
     start_bytes: int
@@ -91,10 +94,10 @@ class Resident:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Over the whole recording, counted kinds. Allocations and their bytes are exact in a sampled recording, too, but for what a killed
-    program did in its last milliseconds; `frees` is an estimate there. `temporaries` were freed before their
-    thread's next allocation; `frees_from_before` are frees of blocks from before the recording, which are in no other figure. A sampled recording
-    counts neither."""
+    """Over the whole recording, counted kinds. Allocations and their bytes are exact in a sampled recording, too,
+    but for what a killed program did in its last milliseconds; `frees` is an estimate there. `temporaries` were
+    freed before their thread's next allocation; `frees_from_before` are frees of blocks from before the recording,
+    which are in no other figure. A sampled recording counts neither."""
 
     allocations: int
     frees: int
@@ -137,14 +140,16 @@ def duration_ns(tables: Tables) -> int:
 
 
 def recorded_window(tables: Tables) -> tuple[int, int] | None:
-    """Of a recording that was made inside another one, and is a copy of that: where it began and ended, in nanoseconds."""
+    """Of a recording that was made inside another one, and is a copy of that: where it began and ended, in
+    nanoseconds."""
     first, _, last = tables.facts.get("window_ns", "").partition(":")
     start, end = whole_number(first), whole_number(last)
     return (start, end) if start is not None and end is not None else None
 
 
 def is_timeline(tables: Tables) -> bool:
-    """Whether the process was only watched from outside: there are no stacks, and nothing is known of what it allocated."""
+    """Whether the process was only watched from outside: there are no stacks, and nothing is known of what it
+    allocated."""
     return tables.facts.get("recorder") == "sample"
 
 
@@ -181,7 +186,8 @@ def shortcomings(tables: Tables) -> list[str]:
 
 
 def program_peak_bytes(header: Mapping[str, Any]) -> int:
-    """The resident peak without hiwater's own memory. A capture that no engine wrote has that at its largest, of whatever moment."""
+    """The resident peak without hiwater's own memory. A capture that no engine wrote has that at its largest, of
+    whatever moment."""
     return int(header.get("program_peak_bytes", max(0, header["resident_peak_bytes"] - header["overhead_bytes"])))
 
 

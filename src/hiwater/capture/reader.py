@@ -1,7 +1,8 @@
 """From a file to arrays: every record of a capture, checked so that nothing later can be led outside them.
 
-The file may be damaged, hostile, or be growing while it is read. It is therefore read with `pread` and not mapped: what was
-checked is what is used, a file cut under us is an error and not SIGBUS, and memory is bounded by the size of the file.
+The file may be damaged, hostile, or be growing while it is read. It is therefore read with `pread` and not mapped: what
+was checked is what is used, a file cut under us is an error and not SIGBUS, and memory is bounded by the size of the
+file.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ class Contents:
 def read(path: str | os.PathLike[str]) -> Contents:
     """Read a whole capture.
 
-    Raises MissingCapture, ForeignFile, IncompatibleCapture, TruncatedCapture or CorruptCapture; never anything else for what a file holds.
+    Raises MissingCapture, ForeignFile, IncompatibleCapture, TruncatedCapture or CorruptCapture; never anything else for
+    what a file holds.
     """
     place = Path(path)
     descriptor = open_file(place)
@@ -101,7 +103,8 @@ def read_header(descriptor: int, start: HeaderStart, schema: Schema) -> dict[str
 
 
 def checked(path: Path, header: dict[str, Any], tables: dict[str, Records]) -> Contents:
-    """The contents of a capture, from its header and all its tables. Raises CorruptCapture if they contradict each other."""
+    """The contents of a capture, from its header and all its tables. Raises CorruptCapture if they contradict each
+    other."""
     if len(tables["account_peaks"]) + 1 == len(tables["accounts"]):
         # Killed before the peaks of a new account were added; all of them are zero.
         tables["account_peaks"] = np.append(tables["account_peaks"], np.zeros(1, tables["account_peaks"].dtype))

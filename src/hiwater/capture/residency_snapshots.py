@@ -18,7 +18,8 @@ UNEXPLAINED = "unexplained"
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One part of resident memory, in bytes; `untouched_bytes` is address space of it that was never written: allocated, not resident."""
+    """One part of resident memory, in bytes; `untouched_bytes` is address space of it that was never written:
+    allocated, not resident."""
 
     name: str
     resident_bytes: int
@@ -40,7 +41,8 @@ class LargeBlock(AtCallPath):
 
 @dataclass(frozen=True, slots=True)
 class ResidencySnapshot:
-    """Where resident memory was at one moment, nanoseconds since the recording began: the parts add up to `resident_bytes`."""
+    """Where resident memory was at one moment, nanoseconds since the recording began: the parts add up to
+    `resident_bytes`."""
 
     at_ns: int
     resident_bytes: int
@@ -53,7 +55,8 @@ class ResidencySnapshot:
 
 
 def read_residency_snapshots(tables: Tables) -> tuple[ResidencySnapshot, ...]:
-    """All residency snapshots in time, the last at the end unless the process was killed; none in captures made without them."""
+    """All residency snapshots in time, the last at the end unless the process was killed; none in captures made
+    without them."""
     rows = tables.get("residency")
     if rows is None or len(rows) == 0:
         return ()

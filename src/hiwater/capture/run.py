@@ -38,7 +38,8 @@ class Run:
 
     @cached_property
     def machines(self) -> tuple[Machine, ...]:
-        """The machines on which the processes ran, each with the highest sums of its processes at one instant. None of captures of devices."""
+        """The machines on which the processes ran, each with the highest sums of its processes at one instant. None
+        of captures of devices."""
         return () if any(capture.device for capture in self.captures) else machines(self.captures, self.short)
 
     @property

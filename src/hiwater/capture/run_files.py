@@ -20,7 +20,8 @@ from hiwater.errors import CaptureError, MissingCapture
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """What the files of one run say: captures, rows of the index, and for each capture that cannot be read, its path and why."""
+    """What the files of one run say: captures, rows of the index, and for each capture that cannot be read, its path
+    and why."""
 
     captures: list[Capture]
     rows: list[Row]
@@ -28,8 +29,9 @@ class Files:
 
 
 def read_files(path: str | os.PathLike[str], in_memory: TablesInMemory) -> Files:
-    """Read all captures at `path`: those of a run of several processes, given by the main capture or by the folder beside it; those of a
-    merged capture, in its order; those in the folder of a job; or the only one. Raises what `opening.read` raises."""
+    """Read all captures at `path`: those of a run of several processes, given by the main capture or by the folder
+    beside it; those of a merged capture, in its order; those in the folder of a job; or the only one. Raises what
+    `opening.read` raises."""
     if members_of_job := run_folder.of_job(path):
         return _read_job(members_of_job, in_memory)
     if histories.is_history(path):
@@ -76,7 +78,8 @@ def _read_job(members: list[Path], in_memory: TablesInMemory) -> Files:
 
 
 def _read_folder(places: Places, in_memory: TablesInMemory) -> Files:
-    """The main capture must be readable. A child may have been killed at any moment, so its capture may be truncated."""
+    """The main capture must be readable. A child may have been killed at any moment, so its capture may be
+    truncated."""
     main = None if places.main is None else _of_file(places.main, in_memory)
     run = "" if main is None else main.facts.get("run_id", "")
     if main is not None and not run:

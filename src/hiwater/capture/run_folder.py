@@ -1,9 +1,11 @@
-"""Where the files of a run of several processes are: `run.hiw` is the main capture, `run.hiw.d` the folder with the rest.
+"""Where the files of a run of several processes are: `run.hiw` is the main capture, `run.hiw.d` the folder with the
+rest.
 
-The folder has a capture for each recorded child, `PID-MILLISECONDS.hiw`, and the index (`run_index`). Each capture of the run has the fact
-`run_id`; captures with another one are left from an earlier run.
+The folder has a capture for each recorded child, `PID-MILLISECONDS.hiw`, and the index (`run_index`). Each capture of
+the run has the fact `run_id`; captures with another one are left from an earlier run.
 
-Any other folder with captures is that of a job: each file in it is a capture, a merged one, or the main capture of a run.
+Any other folder with captures is that of a job: each file in it is a capture, a merged one, or the main capture of a
+run.
 
 Names come from a command line: what the system refuses to look up, such as a name that is too long, is no folder.
 """
@@ -44,7 +46,8 @@ def places(path: str | os.PathLike[str]) -> Places | None:
 
 
 def refuse_link(child: Path) -> None:
-    """Raise ForeignFile for a link in the folder of a run, where hiwater makes none: who put it there chose what it leads to."""
+    """Raise ForeignFile for a link in the folder of a run, where hiwater makes none: who put it there chose what it
+    leads to."""
     if child.is_symlink():
         raise ForeignFile(
             "it is a symbolic link, which hiwater makes none of", "remove it, or name the file that it leads to"

@@ -1,7 +1,8 @@
 """The index of a run of several processes: which children ended, and which interpreters were started.
 
-The folder beside the main capture (`run.hiw.d`) has it as `index.jsonl`: JSON objects, each padded with spaces to ROW_BYTES. A merged
-capture has the same rows, each with the `run` that it belongs to. A row can be damaged: such a row is left out.
+The folder beside the main capture (`run.hiw.d`) has it as `index.jsonl`: JSON objects, each padded with spaces to
+ROW_BYTES. A merged capture has the same rows, each with the `run` that it belongs to. A row can be damaged: such a row
+is left out.
 """
 
 from __future__ import annotations
@@ -45,8 +46,8 @@ class Described(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ShortProcess:
-    """A child that left these figures and no capture. `started_by` is "fork" or "exec"; `run` names the run that it belongs to. `exit_code` is −1
-    if it is not known."""
+    """A child that left these figures and no capture. `started_by` is "fork" or "exec"; `run` names the run that it
+    belongs to. `exit_code` is −1 if it is not known."""
 
     run: str
     pid: int
@@ -66,7 +67,8 @@ class ShortProcess:
 
 @dataclass(frozen=True, slots=True)
 class Unrecorded:
-    """A Python process that a recorded process started and that left nothing. `why` says why it was not recorded. `pid` is 0 if it is not known."""
+    """A Python process that a recorded process started and that left nothing. `why` says why it was not recorded.
+    `pid` is 0 if it is not known."""
 
     run: str
     pid: int
@@ -77,8 +79,8 @@ class Unrecorded:
 
 
 def read_folder(folder: Path, run: str, begin: int = 0) -> tuple[list[Row], int]:
-    """The rows of the index in this folder from byte `begin` on, each with its `run`, and where the next one will begin; none if there is no index.
-    A last row that is not complete is left out."""
+    """The rows of the index in this folder from byte `begin` on, each with its `run`, and where the next one will
+    begin; none if there is no index. A last row that is not complete is left out."""
     try:
         with open(trust.open_regular(folder / CHILDREN_INDEX), "rb") as file:
             file.seek(begin)
@@ -145,8 +147,8 @@ def short_processes(captures: Sequence[Described], rows: Sequence[Row]) -> tuple
 
 
 def unrecorded(captures: Sequence[Described], rows: Sequence[Row]) -> tuple[Unrecorded, ...]:
-    """The interpreters that were started and left neither a capture nor a row, in the order of their starts; and the children of which their
-    parents know no more than that they could not be recorded."""
+    """The interpreters that were started and left neither a capture nor a row, in the order of their starts; and the
+    children of which their parents know no more than that they could not be recorded."""
     seen: dict[tuple[str, int], list[int]] = {}
     for one in captures:
         seen.setdefault((_run_of(one), one.header["pid"]), []).append(one.header["started_unix_ns"])
@@ -172,7 +174,8 @@ def _refused(capture: Described) -> list[Unrecorded]:
 
 
 def deaths(captures: Sequence[Described], rows: Sequence[Row]) -> dict[int, tuple[int, int]]:
-    """For each capture of a process that a signal ended: its index, and when its parent learned it, in nanoseconds of the wall clock, and the signal."""
+    """For each capture of a process that a signal ended: its index, and when its parent learned it, in nanoseconds
+    of the wall clock, and the signal."""
     killed: dict[tuple[str, int], list[tuple[int, int]]] = {}
     for row in rows:
         if row["event"] == "killed":

@@ -1,7 +1,8 @@
-"""Code that another process sent to the recorded one. cloudpickle sends a function of `__main__` without the name of its file.
+"""Code that another process sent to the recorded one. cloudpickle sends a function of `__main__` without the name of
+its file.
 
-The process that sends it knows the files, and the capture has them as a fact: JSON, by file a list of pairs of a qualified name and the first
-line of its code.
+The process that sends it knows the files, and the capture has them as a fact: JSON, by file a list of pairs of a
+qualified name and the first line of its code.
 """
 
 from __future__ import annotations

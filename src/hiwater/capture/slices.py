@@ -16,7 +16,8 @@ from hiwater.errors import MomentOutOfRange
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """An interval of time with a peak of its own, in nanoseconds since the recording began. `index` is None for the open slice."""
+    """An interval of time with a peak of its own, in nanoseconds since the recording began. `index` is None for the
+    open slice."""
 
     index: int | None
     start_ns: int
@@ -44,7 +45,8 @@ def highest(slices: Sequence[Slice]) -> Slice:
 
 
 def find_peak(tables: Tables) -> Snapshot:
-    """The moment at which the sum of the counted kinds was highest in the recording, or in its `recorded_window` if it has one."""
+    """The moment at which the sum of the counted kinds was highest in the recording, or in its `recorded_window` if
+    it has one."""
     window = program.recorded_window(tables)
     if window is not None:
         start, end = window
@@ -60,7 +62,8 @@ def find_peak(tables: Tables) -> Snapshot:
 
 
 def find_start(tables: Tables) -> Snapshot | None:
-    """What was live when a recording inside another one began; None for any other recording, which begins with nothing."""
+    """What was live when a recording inside another one began; None for any other recording, which begins with
+    nothing."""
     window = program.recorded_window(tables)
     begun = (
         []
@@ -126,7 +129,8 @@ def _epoch(tables: Tables) -> dict[str, int]:
 
 
 def _open_peak(tables: Tables, name: str) -> Snapshot:
-    """The peak of the open slice, which accounts save lazily: at their first change after it (the rule is in format.h)."""
+    """The peak of the open slice, which accounts save lazily: at their first change after it (the rule is in
+    format.h)."""
     accounts, header = tables["accounts"], tables.header
     is_saved = accounts["generation"] == header["generation"]
     values = np.where(is_saved, accounts["saved_bytes"], accounts["live_bytes"])
@@ -139,7 +143,8 @@ def _open_peak(tables: Tables, name: str) -> Snapshot:
 def _moment(
     tables: Tables, name: str, times: tuple[int, int, int], held: tuple[Any, Any], recorded: tuple[int, int]
 ) -> Snapshot:
-    """`times` are those of the moment, and of the start and end of the time that it is the peak of; `held` are the bytes and blocks of accounts."""
+    """`times` are those of the moment, and of the start and end of the time that it is the peak of; `held` are the
+    bytes and blocks of accounts."""
     values, blocks = (column.astype(np.int64) for column in held)
     if tables.is_alive:  # an event may be half seen, and its free without its allocation
         values, blocks = np.maximum(values, 0), np.maximum(blocks, 0)

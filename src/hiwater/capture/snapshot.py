@@ -41,11 +41,11 @@ class Stack:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Holdings:
-    """Bytes and blocks of each call path and kind: five int64 arrays of one dimension, with one element for each pair, largest first.
-    Every report shows this order.
+    """Bytes and blocks of each call path and kind: five int64 arrays of one dimension, with one element for each pair,
+    largest first. Every report shows this order.
 
-    `node` is the number of the call path in the table of nodes, and `kind` an index in `KINDS`. `sampled` is the part of `bytes` that
-    is estimated from sampled blocks: 0 in an exact recording.
+    `node` is the number of the call path in the table of nodes, and `kind` an index in `KINDS`. `sampled` is the part
+    of `bytes` that is estimated from sampled blocks: 0 in an exact recording.
     """
 
     node: Ints
@@ -87,10 +87,10 @@ class Holdings:
 class Snapshot:
     """One moment of a recording. Times are nanoseconds since the recording began.
 
-    `name` is "peak", "end" or "slice". The figures are those at `at_ns`, the peak of the time from `start_ns` to `end_ns`. `bytes` and
-    `blocks` are int64 arrays with one element for each account; the index is that of the table `accounts`. `recorded_bytes` and
-    `recorded_blocks` are the recorder's own sums of the counted kinds. `error_bytes` is the most by which the figure of one account may
-    be out of date: 0 for the peak and the end.
+    `name` is "peak", "end" or "slice". The figures are those at `at_ns`, the peak of the time from `start_ns` to
+    `end_ns`. `bytes` and `blocks` are int64 arrays with one element for each account; the index is that of the table
+    `accounts`. `recorded_bytes` and `recorded_blocks` are the recorder's own sums of the counted kinds. `error_bytes`
+    is the most by which the figure of one account may be out of date: 0 for the peak and the end.
     """
 
     tables: Tables
@@ -110,7 +110,8 @@ class Snapshot:
 
     @property
     def allocated_bytes(self) -> int:
-        """The sum of the counted kinds: Python objects, native heap, used anonymous mappings, device memory, shared memory that the process made."""
+        """The sum of the counted kinds: Python objects, native heap, used anonymous mappings, device memory, shared
+        memory that the process made."""
         return sum(self.kind_bytes()[kind] for kind in COUNTED_KINDS)
 
     @property
@@ -140,7 +141,8 @@ class Snapshot:
         return dict(zip(KINDS, sums.tolist(), strict=True))
 
     def holdings(self, kind: str = "all") -> Holdings:
-        """The call paths that held something of `kind` ("all": of every counted kind), largest first, equal ones as recorded."""
+        """The call paths that held something of `kind` ("all": of every counted kind), largest first, equal ones as
+        recorded."""
         kinds = self.tables.account_kind
         wanted = is_counted(kinds) if kind == "all" else kinds == KINDS.index(kind)
         held = np.flatnonzero(wanted & ((self.bytes != 0) | (self.blocks != 0)))
@@ -151,8 +153,8 @@ class Snapshot:
         return Holdings(self.tables.account_node[held], kinds[held], self.bytes[held], self.blocks[held], nothing)
 
     def _of_several(self, held: Ints) -> Holdings:
-        """Put the accounts of a call path and kind together: of sampled blocks and of those recorded exactly, and of blocks allocated before and
-        after a marker."""
+        """Put the accounts of a call path and kind together: of sampled blocks and of those recorded exactly, and of
+        blocks allocated before and after a marker."""
         tables = self.tables
         key = tables.account_node[held] * len(KINDS) + tables.account_kind[held]
         places, first, back = np.unique(key, return_index=True, return_inverse=True)

@@ -50,7 +50,8 @@ class Strings:
         return self._content[begin : begin + length].decode("utf-8", "replace")
 
     def shown(self, number: int) -> str:
-        """One string as a name; "" for 0. The file of a notebook's cell is that cell's name. Of names that are too long for one, the beginning."""
+        """One string as a name; "" for 0. The file of a notebook's cell is that cell's name. Of names that are too
+        long for one, the beginning."""
         name = self._shown.get(number)
         if name is None:  # once for each, however many records name it
             is_long = number < len(self._length) and self._length.item(number) > bounds.LONGEST_NAME_BYTES
@@ -60,8 +61,9 @@ class Strings:
 
 
 class Tables:
-    """What the functions that interpret a capture read. `tables[name]` is a structured array of records, read-only; the names of tables
-    and fields are those of `native/capture/format.h`. `is_alive` says that the process still writes the capture."""
+    """What the functions that interpret a capture read. `tables[name]` is a structured array of records, read-only;
+    the names of tables and fields are those of `native/capture/format.h`. `is_alive` says that the process still
+    writes the capture."""
 
     def __init__(
         self,
@@ -74,7 +76,8 @@ class Tables:
         """`strings` and `facts` are at hand, and not in the contents."""
         self.is_alive = is_alive
         self.also_own: Sequence[str] = ()
-        """Installed packages whose code counts as the user's own, besides what the capture says. Set before anything is asked."""
+        """Installed packages whose code counts as the user's own, besides what the capture says. Set before anything
+        is asked."""
         self.untouched: dict[int, int] | None = None
         """For each node, the bytes that were never touched, where large blocks do not tell it."""
         self._strings = Strings(contents, strings)
@@ -114,7 +117,8 @@ class Tables:
 
     @cached_property
     def code_owner(self) -> Ints:
-        """For each code, whose it is: `ownership.OWN` and the like. The engine has written it; other captures have it by the names of files."""
+        """For each code, whose it is: `ownership.OWN` and the like. The engine has written it; other captures have
+        it by the names of files."""
         codes = self["codes"]
         if "owner" not in (codes.dtype.names or ()):
             return self._owners_by(ownership.rules())
@@ -161,7 +165,8 @@ class Tables:
 
     @cached_property
     def paths(self) -> Paths:
-        """The call paths, each made when it is looked at. They do not refer to the tables, which are let go as soon as nobody reads them."""
+        """The call paths, each made when it is looked at. They do not refer to the tables, which are let go as soon
+        as nobody reads them."""
         return Paths(self["nodes"], self["codes"], self._strings.shown)
 
 

@@ -25,8 +25,9 @@ _ALLOCATED = ("allocated_start_bytes", "allocated_end_bytes", "allocated_peak_by
 class Timeline:
     """Samples over time: int64 arrays of one dimension, with one element for each sample.
 
-    `at_ns` is the time since the recording began, in nanoseconds and ascending. `resident_bytes` is resident memory without hiwater's own,
-    which is `overhead_bytes`. `allocated_bytes` are the live bytes of all counted kinds, and `kind_bytes[kind]` those of one kind, counted or not.
+    `at_ns` is the time since the recording began, in nanoseconds and ascending. `resident_bytes` is resident memory
+    without hiwater's own, which is `overhead_bytes`. `allocated_bytes` are the live bytes of all counted kinds, and
+    `kind_bytes[kind]` those of one kind, counted or not.
     """
 
     at_ns: Ints
@@ -44,11 +45,12 @@ class Timeline:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WatchedProcess:
-    """A process that `hiwater sample` watched. Times are nanoseconds since the recording began; `end_ns` is None while it runs.
+    """A process that `hiwater sample` watched. Times are nanoseconds since the recording began; `end_ns` is None while
+    it runs.
 
-    `exact` says that `peak_bytes` is the kernel's high-water mark up to the process's end; else it is a lower bound. `exit_status` is
-    its exit code, the negative number of the signal that ended it, or None if unknown. `at_ns` and `resident_bytes` are int64 arrays
-    with one element for each sample, ascending in time.
+    `exact` says that `peak_bytes` is the kernel's high-water mark up to the process's end; else it is a lower bound.
+    `exit_status` is its exit code, the negative number of the signal that ended it, or None if unknown. `at_ns` and
+    `resident_bytes` are int64 arrays with one element for each sample, ascending in time.
     """
 
     pid: int
@@ -70,10 +72,10 @@ class WatchedProcess:
 
 @dataclass(frozen=True, slots=True)
 class ScopeSpan:
-    """A scope of the program that `hiwater sample` watched, or a phase of a recorded one. Times are nanoseconds since the recording began.
-    Sizes are resident bytes, and allocated bytes where their name says so; None if unknown, and at the end of a phase that has not ended.
-    `allocated_last_bytes` is the size at the phase's end, or of a phase that has not ended, when its process was last heard of: its peak is at
-    least `allocated_peak_bytes`."""
+    """A scope of the program that `hiwater sample` watched, or a phase of a recorded one. Times are nanoseconds
+    since the recording began. Sizes are resident bytes, and allocated bytes where their name says so; None if
+    unknown, and at the end of a phase that has not ended. `allocated_last_bytes` is the size at the phase's end, or
+    of a phase that has not ended, when its process was last heard of: its peak is at least `allocated_peak_bytes`."""
 
     name: str
     pid: int
@@ -157,7 +159,8 @@ def read_scopes(tables: Tables) -> tuple[ScopeSpan, ...]:
 
 
 def _highest(tables: Tables) -> Callable[[int], int]:
-    """A function that returns the highest sum of live bytes from a time on that a slice or a sample of the timeline has."""
+    """A function that returns the highest sum of live bytes from a time on that a slice or a sample of the timeline
+    has."""
     slices, samples = read_slices(tables), tables["timeline"]
     at = np.concatenate([np.array([piece.peak_ns for piece in slices], np.int64), samples["at_ns"].astype(np.int64)])
     live = np.concatenate([np.array([piece.peak_bytes for piece in slices], np.int64), allocated_bytes(samples)])

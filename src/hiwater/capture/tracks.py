@@ -1,7 +1,8 @@
 """What one process held over time: readings of it, and what its slices tell of the time between two readings.
 
-A process is read every few milliseconds while it works. A forked child that waits from its first moments on is read when it wakes, before it
-changes: it has held as much since it began to wait. Its slices end before a large rise and after a large fall, so they tell when that was.
+A process is read every few milliseconds while it works. A forked child that waits from its first moments on is read
+when it wakes, before it changes: it has held as much since it began to wait. Its slices end before a large rise and
+after a large fall, so they tell when that was.
 """
 
 from __future__ import annotations
@@ -23,15 +24,16 @@ _SPARSE = 1024  # a long recording keeps a reading in each 2,048th of its time: 
 
 @dataclass(frozen=True, slots=True)
 class Track:
-    """The memory of one process over time, in wall clock nanoseconds: `bytes[i]` from `at_ns[i]` to the next, the last until `end_ns`; and upper
-    bounds, each from its time on (None: there are none)."""
+    """The memory of one process over time, in wall clock nanoseconds: `bytes[i]` from `at_ns[i]` to the next, the
+    last until `end_ns`; and upper bounds, each from its time on (None: there are none)."""
 
     at_ns: Ints
     bytes: Ints
     end_ns: int
     bounds: tuple[Ints, Ints] | None
     least: Ints | None = None
-    """Where the highest moment of a slice stands at the time from which on it may have been: what the process held at least at this time."""
+    """Where the highest moment of a slice stands at the time from which on it may have been: what the process held
+    at least at this time."""
     unmeasured: Ints | None = None
     """Of `bytes`, what is inferred from allocations alone."""
     most: Ints | None = None
@@ -98,7 +100,8 @@ def allocated(capture: Capture) -> Track:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """Readings of a process from outside, in time since its recording began: below zero before it could be recorded, and until it was gone."""
+    """Readings of a process from outside, in time since its recording began: below zero before it could be recorded,
+    and until it was gone."""
 
     at_ns: Ints
     resident_bytes: Ints
@@ -106,8 +109,9 @@ class Seen:
 
 
 def seen_from_outside(captures: Sequence[Capture]) -> list[Seen]:
-    """For each process, the readings of it that others took: of a program also those before its recording began, and of all those after its end. What
-    a process had before it executed another program, it has for a moment after the end of that recording, too."""
+    """For each process, the readings of it that others took: of a program also those before its recording began, and
+    of all those after its end. What a process had before it executed another program, it has for a moment after the
+    end of that recording, too."""
     same, readers = dict[tuple[bytes, int], list[Capture]](), [one for one in captures if one.relatives]
     for capture in captures:
         same.setdefault((capture.header["boot_id"], capture.process.pid), []).append(capture)
@@ -165,7 +169,8 @@ def resident(capture: Capture, seen: Seen) -> Track | None:
     begins = np.array([piece.start_ns for piece in slices], np.int64)
     bounds = np.array([max(0, piece.peak_bytes) for piece in slices], np.int64)
     if not is_ended:
-        # It may have been killed. What it had allocated at last counts as touched, and so does what it had allocated shortly before the last reading.
+        # It may have been killed. What it had allocated at last counts as touched, and so does what it had allocated
+        # shortly before the last reading.
         since = int(np.searchsorted(at, at[-1] - _FILLS_NS))
         untouched = max(0, int(live[-1] - live[since] - max(0, held[-1] - held[since])))
         begins = np.append(begins, [int(at[-1]) + 1, max(int(begins[-1]), int(at[-1]) + QUIET_IN_CHILD_NS)])
@@ -198,10 +203,12 @@ def of_short(process: ShortProcess, bound: int) -> Track:
 
 
 def _between(readings: Readings, begins: Ints, bounds: Ints, end_ns: int) -> tuple[Ints, Ints, Ints]:
-    """The readings and what is known between them and behind the last: times, bytes, and the bytes at the reading before.
+    """The readings and what is known between them and behind the last: times, bytes, and the bytes at the reading
+    before.
 
-    A slice that began after a reading tells by its highest moment by how much the process has risen or fallen since, as far as the next
-    reading confirms it. Where the next reading comes late, the process was waiting, and held from its first moments on what it held then.
+    A slice that began after a reading tells by its highest moment by how much the process has risen or fallen since, as
+    far as the next reading confirms it. Where the next reading comes late, the process was waiting, and held from its
+    first moments on what it held then.
     """
     at, held, live = readings.at_ns, readings.bytes, readings.allocated_bytes
     gap = np.diff(at, append=max(end_ns, int(at[-1])))
@@ -224,7 +231,8 @@ def _between(readings: Readings, begins: Ints, bounds: Ints, end_ns: int) -> tup
 
 @dataclass(frozen=True, slots=True)
 class Excess:
-    """What other processes count of the pages that a process shares with them: wall clock times, bytes from each on, and how far these may be off."""
+    """What other processes count of the pages that a process shares with them: wall clock times, bytes from each on,
+    and how far these may be off."""
 
     at_ns: Ints
     bytes: Ints
@@ -236,8 +244,9 @@ def shared(
 ) -> list[Excess]:
     """For each process, its excess over time.
 
-    A fork, and the end of a process, change what is shared at once, in all that share it. A forked process shares at first what its parent shares
-    then, and no more than it had; one that was never read shares later, too, what its parent does.
+    A fork, and the end of a process, change what is shared at once, in all that share it. A forked process shares at
+    first what its parent shares then, and no more than it had; one that was never read shares later, too, what its
+    parent does.
     """
     spans = [span(capture) for capture in processes]
     forks = [one.started_unix_ns for one in short if one.started_by == "fork"]
@@ -256,7 +265,8 @@ def shared(
             own_at, own_excess = own_at[is_new], own_excess[is_new]
         at, first = np.unique(np.concatenate([outside.at_ns, own_at]), return_index=True)
         readings.append((start + at, np.concatenate([outside.excess_bytes, own_excess])[first]))
-    # The least that a program ever shared: libraries, which it shares before it forks, too. A forked process may not have touched them.
+    # The least that a program ever shared: libraries, which it shares before it forks, too. A forked process may not
+    # have touched them.
     settled = [
         (
             capture.process.started_by,
@@ -285,9 +295,10 @@ def shared(
 
 
 def _from_changes(at: Ints, excess: Ints, changes: Ints, alone: tuple[int, int]) -> Excess:
-    """Readings, each from the last change before it on. Since the first change after the reading before that, it was as much as the larger one.
-    Between two readings without a change it is one of the two: one process or another wrote to what they share. Before the first reading and its
-    changes it is between those of `alone`; since the first change behind the last one it is not less than that."""
+    """Readings, each from the last change before it on. Since the first change after the reading before that, it was
+    as much as the larger one. Between two readings without a change it is one of the two: one process or another
+    wrote to what they share. Before the first reading and its changes it is between those of `alone`; since the
+    first change behind the last one it is not less than that."""
     if not len(at):
         return Excess(at, excess, excess)
     lowest, least = alone
@@ -316,7 +327,8 @@ def _from_changes(at: Ints, excess: Ints, changes: Ints, alone: tuple[int, int])
 
 
 def _less_copied(excess: Excess, copied: SeenFromOutside | None, least: int) -> Excess:
-    """Since the last reading so much was copied at most, and is not shared any more: half of it counts, and is in doubt."""
+    """Since the last reading so much was copied at most, and is not shared any more: half of it counts, and is in
+    doubt."""
     if copied is None or not len(excess.at_ns):
         return excess
     place = np.searchsorted(excess.at_ns, copied.at_unix_ns, side="right") - 1
@@ -352,8 +364,8 @@ Spans = Mapping[int, Sequence[tuple[Capture, int, int]]]
 
 
 def watched(capture: Capture, spans: Spans) -> list[Track]:
-    """The processes that `hiwater sample` watched beside the first one, and that have no capture of their own. `spans` has the recorded times of
-    each process number."""
+    """The processes that `hiwater sample` watched beside the first one, and that have no capture of their own.
+    `spans` has the recorded times of each process number."""
     start, end = span(capture)
     found = []
     for process in capture.processes[1:]:

@@ -1,4 +1,5 @@
-"""Memory that the program requested and never touched: none of it is in RAM. Residency snapshots tell of large blocks alone."""
+"""Memory that the program requested and never touched: none of it is in RAM. Residency snapshots tell of large
+blocks alone."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from hiwater.capture.snapshot import Holdings, Snapshot
 from hiwater.capture.tables import Tables
 
 SETTLED_NS = 100_000_000
-"""Memory that stays untouched between two snapshots this far apart counts as never touched, unless a later one says otherwise."""
+"""Memory that stays untouched between two snapshots this far apart counts as never touched, unless a later one says
+otherwise."""
 _LITTLE_GROWTH = 1 << 20
 
 
@@ -25,7 +27,8 @@ def untouched_bytes(snapshot: Snapshot) -> int:
 
 
 def untouched_of(never: Mapping[int, int], holdings: Holdings) -> Ints:
-    """For each entry of `holdings`, how many bytes of it were never touched. `never` has them by node, as `never_touched()` gives them."""
+    """For each entry of `holdings`, how many bytes of it were never touched. `never` has them by node, as
+    `never_touched()` gives them."""
     untouched = np.zeros(len(holdings.node), np.int64)
     if not never:
         return untouched
@@ -42,10 +45,11 @@ def untouched_of(never: Mapping[int, int], holdings: Holdings) -> Ints:
 
 
 def never_touched(tables: Tables) -> dict[int, int]:
-    """For each node with large blocks, how many bytes of them were untouched when most of them was touched, as far as residency snapshots tell.
-    That must have been so in two snapshots that are SETTLED_NS apart, or in the last one: in another alone, the program may have been writing
-    to them. The last one tells of the end in a recording that ended in an orderly way, which takes one then. In others, the process must have
-    lived on for SETTLED_NS without more resident memory."""
+    """For each node with large blocks, how many bytes of them were untouched when most of them was touched, as far
+    as residency snapshots tell. That must have been so in two snapshots that are SETTLED_NS apart, or in the last
+    one: in another alone, the program may have been writing to them. The last one tells of the end in a recording
+    that ended in an orderly way, which takes one then. In others, the process must have lived on for SETTLED_NS
+    without more resident memory."""
     if tables.untouched is not None:
         return tables.untouched
     blocks = tables.get("large_blocks")
@@ -84,7 +88,8 @@ def _was_at_rest_after(tables: Tables, last_ns: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """The large blocks of a node in the snapshots in which most of them was touched, from the first of these to the last."""
+    """The large blocks of a node in the snapshots in which most of them was touched, from the first of these to the
+    last."""
 
     touched: int
     requested: int

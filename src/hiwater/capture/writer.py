@@ -1,13 +1,14 @@
 """Writes captures that hold a timeline and no stacks: what `hiwater sample` leaves behind.
 
-The file is laid out as `native/capture/format.h` says, with three tables of its own, which any reader finds through the schema:
+The file is laid out as `native/capture/format.h` says, with three tables of its own, which any reader finds through the
+schema:
 
     processes        every process that was watched; the first is the target, and its samples are in `timeline`
     process_samples  the samples of the others
     scopes           named intervals that the watched processes told of
 
-A killed writer leaves a readable capture: records are written first, then the directory, then the header that counts them.
-Only the standard library is used, so that watching can begin at once and takes little memory.
+A killed writer leaves a readable capture: records are written first, then the directory, then the header that counts
+them. Only the standard library is used, so that watching can begin at once and takes little memory.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ FIRST_EXTENT_OFFSET = 256 * 1024
 UNKNOWN_EXIT_CODE = -1  # of the target, in the header
 UNKNOWN_EXIT_STATUS = -(1 << 31)  # of any process, in its record: -1 is SIGHUP there
 
-# Fields as (name, letter of `struct`, count); text is "s". Offsets follow from natural alignment, as in the C++ structs.
+# Fields as (name, letter of `struct`, count); text is "s". Offsets follow from natural alignment, as in the C++
+# structs.
 _FIXED_HEADER = (
     ("magic", "s", 8), ("version", "I", 1), ("header_bytes", "I", 1), ("extent_bytes", "Q", 1), ("schema_offset", "Q", 1),
     ("schema_bytes", "Q", 1), ("directory_offset", "Q", 1), ("first_extent_offset", "Q", 1), ("max_extents", "I", 1),
@@ -175,7 +177,8 @@ class CaptureWriter:
         self._extents_used = 0
         destination.check(path)
         try:
-            # As the engine does it (native/capture/placement.h): made beside, with its owner's rights alone, and moved to its name.
+            # As the engine does it (native/capture/placement.h): made beside, with its owner's rights alone, and moved
+            # to its name.
             self._file, made = tempfile.mkstemp(prefix=".hiwater-", dir=os.path.dirname(path) or os.curdir)
             try:
                 self._begin(pid, start_ticks, facts)
@@ -295,7 +298,8 @@ class CaptureWriter:
             os.close(self._file)
 
     def _take_extent(self) -> int:
-        """The next free extent, with all of its room in the file: a reader never finds the file's end inside a record."""
+        """The next free extent, with all of its room in the file: a reader never finds the file's end inside a
+        record."""
         if self._extents_used == MAX_EXTENTS:
             raise OSError(errno.EFBIG, "a capture cannot grow beyond 3.5 GiB")
         number = self._extents_used

@@ -1,6 +1,7 @@
 """`hiwater attach`: begins recording a process that runs already. `hiwater detach` ends it.
 
-Exits with 0, with 125 for a failure of hiwater's own, with 126 when the process cannot be attached to, with 127 when it is not there.
+Exits with 0, with 125 for a failure of hiwater's own, with 126 when the process cannot be attached to, with 127 when it
+is not there.
 """
 
 from __future__ import annotations
@@ -93,7 +94,8 @@ def detach(arguments: argparse.Namespace) -> int:
 
 
 def ask(pid: int, request: dict[str, Any], method: str = "auto") -> dict[str, Any]:
-    """Have the process do what is requested, and return its answer. Raises NoSuchProcess, ProcessNotReadable or AttachRefused."""
+    """Have the process do what is requested, and return its answer. Raises NoSuchProcess, ProcessNotReadable or
+    AttachRefused."""
     if not procfs.state_of(pid):
         raise NoSuchProcess(f"there is no process {pid}", "check the number: it may have ended")
     descriptor = control_request.open_of(pid)
@@ -113,7 +115,8 @@ def ask(pid: int, request: dict[str, Any], method: str = "auto") -> dict[str, An
 
 
 def _checked(pid: int, request: dict[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
-    """The answer, if it has what it must have: the process may be another user's, and no hiwater. Raises AttachRefused otherwise."""
+    """The answer, if it has what it must have: the process may be another user's, and no hiwater. Raises
+    AttachRefused otherwise."""
     if isinstance(answer.get("problem"), str):
         problem, remedy = (" ".join(str(answer.get(name, "")).split()) for name in ("problem", "remedy"))
         raise AttachRefused(f"process {pid}: {problem}", remedy)

@@ -1,4 +1,5 @@
-"""`hiwater check`: a gate for CI. It holds the figures of captures, or of programs that it runs, against a baseline and against limits."""
+"""`hiwater check`: a gate for CI. It holds the figures of captures, or of programs that it runs, against a baseline
+and against limits."""
 
 from __future__ import annotations
 
@@ -140,7 +141,8 @@ def _all_named(words: Sequence[str]) -> dict[str, str]:
 
 
 def _named(word: str) -> tuple[str, str]:
-    """The name and the path in `NAME=CAPTURE`; a path alone has the name of its program. A file with = in its name is one."""
+    """The name and the path in `NAME=CAPTURE`; a path alone has the name of its program. A file with = in its name
+    is one."""
     name, equals, path = word.partition("=")
     if equals and name and path and not os.path.exists(word):
         return name, path

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from hiwater.analysis.check import Measured
 
 _BY_DEFAULT = ("peak_bytes", "allocated_bytes", "allocations", "kept_bytes", "device_bytes")
-"""What --update writes of a new program. Resident memory depends on the machine: it is written if --figures names it."""
+"""What --update writes of a new program. Resident memory depends on the machine: it is written if --figures names
+it."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,8 @@ def environment_of(programs: Mapping[str, Measured]) -> dict[str, str]:
 
 
 def read(path: str | None, *, may_miss: bool) -> Before:
-    """The baseline at `path`: a file of our own, a JSON report, a capture, or a folder of captures. One that may be missing is empty.
+    """The baseline at `path`: a file of our own, a JSON report, a capture, or a folder of captures. One that may be
+    missing is empty.
 
     Raises BadBaseline, and what opening a capture raises.
     """

@@ -1,4 +1,5 @@
-"""The programs of `hiwater check`: which they are, and how they are run. `[tool.hiwater.check]` in pyproject.toml names them."""
+"""The programs of `hiwater check`: which they are, and how they are run. `[tool.hiwater.check]` in pyproject.toml
+names them."""
 
 from __future__ import annotations
 
@@ -92,10 +93,11 @@ def name_of(words: Sequence[str]) -> str:
 
 
 def record(programs: Mapping[str, Sequence[str]], folder: str, captures: str, *, warm_up: bool) -> dict[str, str]:
-    """Run each program in `folder` as `hiwater run` does, and return the paths of the captures, which are in `captures`.
+    """Run each program in `folder` as `hiwater run` does, and return the paths of the captures, which are in
+    `captures`.
 
-    Hashes of text are the same in each run, unless PYTHONHASHSEED says otherwise: sizes of sets and dicts depend on them. What the program
-    prints goes to stderr. Raises ProgramFailed, OutputFailed.
+    Hashes of text are the same in each run, unless PYTHONHASHSEED says otherwise: sizes of sets and dicts depend on
+    them. What the program prints goes to stderr. Raises ProgramFailed, OutputFailed.
     """
     try:
         os.makedirs(captures, exist_ok=True)

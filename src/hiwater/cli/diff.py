@@ -1,7 +1,7 @@
 """`hiwater diff`: what grew between two captures.
 
-Exits with 0; with 1 when --fail-on-increase was given and its limit is broken; with 2 for a wrong request or a capture that
-cannot be read; with 125 when the comparison cannot be written.
+Exits with 0; with 1 when --fail-on-increase was given and its limit is broken; with 2 for a wrong request or a capture
+that cannot be read; with 125 when the comparison cannot be written.
 """
 
 from __future__ import annotations

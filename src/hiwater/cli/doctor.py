@@ -56,7 +56,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the diagnoses on stdout. Returns 0 if this machine can record programs and their children, 1 if it cannot."""
+    """Print the diagnoses on stdout. Returns 0 if this machine can record programs and their children, 1 if it
+    cannot."""
     with progress.shown("testing what works here"):
         diagnoses = [
             *_about_the_engine(), _resident_peak(), _cgroup(), *_about_the_interpreter(), *_versions(), *_about_devices(),
@@ -85,7 +86,8 @@ def _about_the_engine() -> Iterator[Diagnosis]:
 
 
 def _self_test() -> Iterator[Diagnosis]:
-    """Record a small program in a separate process, so that a crash is a result, too. It starts a child, which must record itself."""
+    """Record a small program in a separate process, so that a crash is a result, too. It starts a child, which must
+    record itself."""
     with tempfile.TemporaryDirectory(prefix="hiwater-doctor-") as folder:
         capture = os.path.join(folder, "self-test.hiw")
         words = [sys.executable, "-m", "hiwater", "run", "-q", "-o", capture, "-c", _PROGRAM]
@@ -162,7 +164,8 @@ def _about_the_interpreter() -> Iterator[Diagnosis]:
 
 
 def _about_devices() -> Iterator[Diagnosis]:
-    """The libraries that can show memory of accelerators, and the driver. Nothing is loaded that makes a context. A missing one is no error."""
+    """The libraries that can show memory of accelerators, and the driver. Nothing is loaded that makes a context. A
+    missing one is no error."""
     from importlib.util import find_spec
 
     from hiwater.meters import devices

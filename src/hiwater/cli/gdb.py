@@ -1,7 +1,9 @@
-"""Reaches a process that is not in standby through gdb. Only if the user asks for it: gdb stops the whole process for about a second.
+"""Reaches a process that is not in standby through gdb. Only if the user asks for it: gdb stops the whole process for
+about a second.
 
-gdb adds a pending call to the interpreter, which runs it between two instructions of Python. Nothing else runs while the process is stopped wherever it
-happens to be: no malloc, no Python. The text of the call is in a page that the process maps for it, and keeps.
+gdb adds a pending call to the interpreter, which runs it between two instructions of Python. Nothing else runs while
+the process is stopped wherever it happens to be: no malloc, no Python. The text of the call is in a page that the
+process maps for it, and keeps.
 """
 
 from __future__ import annotations
@@ -52,8 +54,8 @@ def _refuse(pid: int) -> None:
 def try_out() -> None:
     """Raise AttachRefused if gdb cannot call a function in a process, which a process of ours finds out.
 
-    A gdb before 14 cannot on processors with AMX, whose registers need more room than it has. It has then stopped the process already, and the
-    system call that this interrupted fails with an error that no program expects.
+    A gdb before 14 cannot on processors with AMX, whose registers need more room than it has. It has then stopped the
+    process already, and the system call that this interrupted fails with an error that no program expects.
     """
     waits = [sys.executable, "-I", "-S", "-c", "print(flush=True); input()"]
     with subprocess.Popen(waits, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:

@@ -1,7 +1,8 @@
-"""`hiwater holders`: what holds the objects of a Python program, from a running process or from a capture with searches.
+"""`hiwater holders`: what holds the objects of a Python program, from a running process or from a capture with
+searches.
 
-Exits with 0, with 2 for arguments or a capture that cannot be used, with 126 when the process does not answer, with 127 when it is not there, and with
-125 for a failure of hiwater's own.
+Exits with 0, with 2 for arguments or a capture that cannot be used, with 126 when the process does not answer, with 127
+when it is not there, and with 125 for a failure of hiwater's own.
 """
 
 from __future__ import annotations
@@ -123,8 +124,8 @@ def _with_largest_objects(arguments: argparse.Namespace) -> Tables:
 
 
 def _living(arguments: argparse.Namespace) -> Follower | None:
-    """The capture, if it can be searched: a living process writes it, and no search of it was chosen. A folder, a merged capture and what cannot be
-    read are none: opening them says why."""
+    """The capture, if it can be searched: a living process writes it, and no search of it was chosen. A folder, a
+    merged capture and what cannot be read are none: opening them says why."""
     if arguments.search is not None:
         return None
     try:

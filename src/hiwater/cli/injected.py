@@ -1,6 +1,8 @@
-"""A script that a process runs at its next chance between two instructions of Python, and that leaves its answer in a file.
+"""A script that a process runs at its next chance between two instructions of Python, and that leaves its answer in a
+file.
 
-There is no other sign of life: a main thread that is in C code never gets there. `remote_exec` and `gdb` bring the script into the process.
+There is no other sign of life: a main thread that is in C code never gets there. `remote_exec` and `gdb` bring the
+script into the process.
 """
 
 from __future__ import annotations
@@ -41,11 +43,12 @@ _SYSTEM_CALLS = {"0": "read", "7": "poll", "23": "select", "202": "futex", "230"
 
 
 def ask(pid: int, request: dict[str, Any], timeout_seconds: float, bring: Callable[[int, str], None]) -> dict[str, Any]:
-    """Have the process do what is requested, and return its answer. `bring` has it run the script at a path. Raises AttachRefused, and what
-    `bring` raises.
+    """Have the process do what is requested, and return its answer. `bring` has it run the script at a path. Raises
+    AttachRefused, and what `bring` raises.
 
-    The process may belong to another user, who must not have this one write or give away a file of its own. So the folder and the script stay this
-    user's. Of the other user's is one file, opened before it is given away and read through that descriptor: its answer.
+    The process may belong to another user, who must not have this one write or give away a file of its own. So the
+    folder and the script stay this user's. Of the other user's is one file, opened before it is given away and read
+    through that descriptor: its answer.
     """
     _sweep(tempfile.gettempdir())
     folder = tempfile.mkdtemp(prefix=f"{_PREFIX}{pid}-{start_ticks_of(pid)}-")
@@ -77,7 +80,8 @@ def ask(pid: int, request: dict[str, Any], timeout_seconds: float, bring: Callab
 
 
 def _open_to_user_of(pid: int, folder: str, answer: int) -> None:
-    """Let the user of the process reach the script and write the answer; if that is this user, nothing is to be done."""
+    """Let the user of the process reach the script and write the answer; if that is this user, nothing is to be
+    done."""
     owner = owner_of(pid)
     if owner is not None and owner[0] != os.geteuid():
         os.fchown(answer, *owner)
@@ -96,7 +100,8 @@ def _sweep(parent: str) -> None:
 
 
 def _answer_of(pid: int, answer: int, timeout_seconds: float) -> dict[str, Any] | None:
-    """What the process writes into its file; None if it writes nothing in time. Raises AttachRefused if it ends before, or writes something else."""
+    """What the process writes into its file; None if it writes nothing in time. Raises AttachRefused if it ends
+    before, or writes something else."""
     until = time.monotonic() + timeout_seconds
     while time.monotonic() < until:
         is_running = procfs.state_of(pid) not in {"Z", "X", ""}
@@ -112,8 +117,8 @@ def _answer_of(pid: int, answer: int, timeout_seconds: float) -> dict[str, Any] 
 
 
 def _call_off(folder: str, script: str) -> None:
-    """Have the script do nothing but remove its folder, where it may: the process may run it at any time from now on, and would complain if it were
-    gone. A folder that another user cannot remove goes with a later request."""
+    """Have the script do nothing but remove its folder, where it may: the process may run it at any time from now
+    on, and would complain if it were gone. A folder that another user cannot remove goes with a later request."""
     _write(script, _NOTHING.format(folder=folder))
 
 

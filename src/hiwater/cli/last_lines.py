@@ -1,4 +1,5 @@
-"""The process that `hiwater run` starts to write its last lines: the first lines of the report on all processes of the run."""
+"""The process that `hiwater run` starts to write its last lines: the first lines of the report on all processes of
+the run."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ _LONGEST_SECONDS = 9
 
 
 def main(capture: str, answer: int) -> None:
-    """Write the lines about the run whose first capture is `capture`. A byte into the descriptor `answer` then says so."""
+    """Write the lines about the run whose first capture is `capture`. A byte into the descriptor `answer` then says
+    so."""
     signal.alarm(_LONGEST_SECONDS)
     os.closerange(3, answer)  # the program's
     os.closerange(answer + 1, 1 << 16)

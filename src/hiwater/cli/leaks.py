@@ -1,7 +1,7 @@
 """`hiwater leaks`: which lines leak, from a capture with markers or phases, or from repeated calls of one function.
 
-Exits with 0 if nothing leaks, 1 for a leak, 3 if there were too few calls to tell, 2 for arguments or a capture that cannot be used, and 125 if
-the function failed.
+Exits with 0 if nothing leaks, 1 for a leak, 3 if there were too few calls to tell, 2 for arguments or a capture that
+cannot be used, and 125 if the function failed.
 """
 
 from __future__ import annotations
@@ -90,7 +90,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _record(function: str, count: int, capture: str) -> int:
-    """Record the calls in a process of their own, which has its own stdin, stdout and stderr from here. Returns the exit code."""
+    """Record the calls in a process of their own, which has its own stdin, stdout and stderr from here. Returns the
+    exit code."""
     words = (
         "run",
         "--quiet",

@@ -1,4 +1,5 @@
-"""`hiwater live`: shows a recording that goes on. It reads the captures, which are the recorders' own memory, and changes nothing."""
+"""`hiwater live`: shows a recording that goes on. It reads the captures, which are the recorders' own memory, and
+changes nothing."""
 
 from __future__ import annotations
 

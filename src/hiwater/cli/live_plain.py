@@ -60,7 +60,8 @@ def _sleep(seconds: float) -> str:
 
 @contextmanager
 def _screen() -> Iterator[bool]:
-    """The terminal's other screen; whether keys can be read. The terminal is as before afterwards, whatever ends the view."""
+    """The terminal's other screen; whether keys can be read. The terminal is as before afterwards, whatever ends the
+    view."""
     has_keys = sys.stdin.isatty()
     before = termios.tcgetattr(sys.stdin) if has_keys else None
     handlers = {number: signal.signal(number, _leave) for number in (signal.SIGTERM, signal.SIGHUP)}

@@ -37,7 +37,8 @@ class Viewer:
         self._readings = 0
 
     def read(self) -> float:
-        """Read what has changed; the seconds to wait before the next reading, so that all that the viewer does costs a hundredth of a core."""
+        """Read what has changed; the seconds to wait before the next reading, so that all that the viewer does costs
+        a hundredth of a core."""
         with suppress(CaptureError):  # it changed while it was read: the next reading may be better
             self.run.read()
         used, self._used = time.process_time() - self._used, time.process_time()

@@ -1,6 +1,7 @@
 """`hiwater merge`: puts many captures into one file, each unchanged.
 
-Exits with 0, with 2 for a capture that cannot be read (one of a child is left out, and a warning says so), with 125 when the merged one cannot be written.
+Exits with 0, with 2 for a capture that cannot be read (one of a child is left out, and a warning says so), with 125
+when the merged one cannot be written.
 """
 
 from __future__ import annotations

@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 def say(text: str, verb: str = "") -> None:
     """Write `text` as a line from hiwater, or from one of the verbs that run no program.
 
-    What a terminal would obey, show in another order, or on a line of its own, is escaped: parts of the text may come from another user's program. It is written to the
-    stream with which the process started where a program may have replaced sys.stderr. If that stream is closed, the message is dropped.
+    What a terminal would obey, show in another order, or on a line of its own, is escaped: parts of the text may come
+    from another user's program. It is written to the stream with which the process started where a program may have
+    replaced sys.stderr. If that stream is closed, the message is dropped.
     """
     stream = sys.stderr if verb else sys.__stderr__
     if stream is None or stream.closed:
@@ -35,7 +36,8 @@ def _escaped(character: str) -> str:
 
 
 def wants_colour(stream: TextIO) -> bool:
-    """Whether to colour output to `stream`: NO_COLOR and FORCE_COLOR decide, then whether it is a terminal with colours."""
+    """Whether to colour output to `stream`: NO_COLOR and FORCE_COLOR decide, then whether it is a terminal with
+    colours."""
     if os.environ.get("NO_COLOR"):
         return False
     if os.environ.get("FORCE_COLOR"):

@@ -42,7 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def name(arguments: argparse.Namespace, capture: str, middle: str = "") -> None:
-    """Choose the output if -o did not: formats for other programs, and reports that --open opens, go to a file next to this capture."""
+    """Choose the output if -o did not: formats for other programs, and reports that --open opens, go to a file next
+    to this capture."""
     if arguments.output == STDOUT:
         if arguments.open:
             raise BadRequest("--open needs a file, and -o - is standard output", "leave one of them out")

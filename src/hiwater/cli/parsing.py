@@ -1,4 +1,5 @@
-"""The parser of the verbs that argparse reads. For an unknown option it suggests a similar one, and its help has the usual options first."""
+"""The parser of the verbs that argparse reads. For an unknown option it suggests a similar one, and its help has the
+usual options first."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from hiwater.cli.suggestions import unknown_option
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser of `hiwater`, or of one of its verbs. With `usual`, `-h` shows these options and `--help` all of them."""
+    """A parser of `hiwater`, or of one of its verbs. With `usual`, `-h` shows these options and `--help` all of
+    them."""
 
     def __init__(self, *, usual: Sequence[str] = (), **keywords: Any) -> None:
         super().__init__(add_help=False, formatter_class=argparse.RawDescriptionHelpFormatter, **keywords)
@@ -45,7 +47,8 @@ class Parser(argparse.ArgumentParser):
         self._more._group_actions, self._more.description = more, None
 
     def parse_known_args(self, args: Iterable[str] | None = None, namespace: Any = None) -> tuple[Any, list[str]]:
-        """As in argparse, but raises UsageError for an unknown option, before argparse reports a missing argument after it."""
+        """As in argparse, but raises UsageError for an unknown option, before argparse reports a missing argument
+        after it."""
         words = list(args or ())  # `verbs` always gives them
         self._refuse_unknown_options(words)
         return super().parse_known_args(words, namespace)

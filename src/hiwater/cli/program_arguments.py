@@ -1,7 +1,7 @@
 """Splits a command line into hiwater's arguments and the program's.
 
-It is parsed by hand, for two reasons. Everything after the script, `-m MOD` or `-c CODE` belongs to the program, also options with our
-names, which argparse cannot guarantee. And argparse must not be loaded before the program starts.
+It is parsed by hand, for two reasons. Everything after the script, `-m MOD` or `-c CODE` belongs to the program, also
+options with our names, which argparse cannot guarantee. And argparse must not be loaded before the program starts.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ _KINDS = {"-m": "module", "-c": "command"}
 
 
 def split(words: Sequence[str], take_option: Callable[[str, list[str]], bool], verb: str) -> tuple[str, str, list[str]]:
-    """Return the kind of program ("script", "module" or "command"), its path, name or code ("" for none), and its arguments.
+    """Return the kind of program ("script", "module" or "command"), its path, name or code ("" for none), and its
+    arguments.
 
-    `take_option(word, rest)` handles one option of ours, and removes its value from `rest`. It returns False if no program is needed.
-    Raises UsageError.
+    `take_option(word, rest)` handles one option of ours, and removes its value from `rest`. It returns False if no
+    program is needed. Raises UsageError.
     """
     rest = list(words)
     while rest:
@@ -45,7 +46,8 @@ def take_option(
     verb: str,
     more: str,
 ) -> None:
-    """Handle one option of ours with `put(name, value)`, and remove its value from `rest`. The error for an unknown option contains `more`.
+    """Handle one option of ours with `put(name, value)`, and remove its value from `rest`. The error for an unknown
+    option contains `more`.
 
     Raises UsageError.
     """

@@ -29,8 +29,8 @@ def shown(work: str) -> Iterator[None]:
 
 @contextmanager
 def shown_until_output(work: str, output: TextIO) -> Iterator[TextIO]:
-    """The same, and yield the stream to write `output` to: if that is a terminal, too, the line is removed before the first
-    character appears."""
+    """The same, and yield the stream to write `output` to: if that is a terminal, too, the line is removed before
+    the first character appears."""
     line = _Line(work)
     try:
         yield cast("TextIO", _Output(output, line)) if output.isatty() else output

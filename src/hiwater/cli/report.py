@@ -221,8 +221,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _at_once(reports: list[Report], arguments: argparse.Namespace) -> list[Report]:
-    """One report for a format that shows one capture: of all processes of the machine with the highest sum, at the instant of that sum. Of the first
-    process for another moment, and where nothing is known of the sum. Raises BadRequest if the captures are not of one run or job."""
+    """One report for a format that shows one capture: of all processes of the machine with the highest sum, at the
+    instant of that sum. Of the first process for another moment, and where nothing is known of the sum. Raises
+    BadRequest if the captures are not of one run or job."""
     from hiwater.analysis import whole_run
     from hiwater.analysis.job import is_job
     from hiwater.report.formatting import size
@@ -256,8 +257,8 @@ def _at_once(reports: list[Report], arguments: argparse.Namespace) -> list[Repor
 
 
 def open_run(paths: Sequence[str], kind: str = "all", pid: int | None = None) -> Run:
-    """All processes of the runs at these paths; for the kind "device", the histories of devices in them; with `pid`, that process alone.
-    Errors name the path."""
+    """All processes of the runs at these paths; for the kind "device", the histories of devices in them; with `pid`,
+    that process alone. Errors name the path."""
     from hiwater.capture import Run, open_run
 
     runs = []
@@ -315,7 +316,8 @@ def make_reports(paths: Sequence[str], arguments: argparse.Namespace) -> list[Re
                 kept=arguments.kept,
                 recursion=arguments.recursion,
             )
-            # A damaged history is an error before anything is written. Without contradictions nothing is held below zero at the peak or the end.
+            # A damaged history is an error before anything is written. Without contradictions nothing is held below
+            # zero at the peak or the end.
             if arguments.format not in _OVER_TIME and (arguments.at not in ("peak", "end") or report.problems):
                 _ = report.holdings
         reports.append(report)

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 
 def main(words: Sequence[str]) -> int:
-    """Run and record the program that `words` name. Returns the exit code, or raises the exception with which the program ended."""
+    """Run and record the program that `words` name. Returns the exit code, or raises the exception with which the
+    program ended."""
     try:
         arguments = run_arguments.parse(words, settings.here())
     except hiwater.errors.HiwaterError as error:
@@ -41,7 +42,8 @@ def main(words: Sequence[str]) -> int:
 def run_recorded(
     arguments: run_arguments.RunArguments, hiwater_arguments: int, kind: type[ProgramRecording] | None = None
 ) -> int:
-    """Run and record a program. The first `hiwater_arguments` of `sys.orig_argv` are not the program's. Returns and raises as `main()`."""
+    """Run and record a program. The first `hiwater_arguments` of `sys.orig_argv` are not the program's. Returns and
+    raises as `main()`."""
     try:
         program = target.find(arguments.kind, arguments.program, arguments.arguments)
         if arguments.standby:
@@ -119,7 +121,8 @@ def _outermost_file() -> str:
 
 
 class ProgramRecording:
-    """The recording of a program from the command line. It begins right before the program, and ends after its last exit callback."""
+    """The recording of a program from the command line. It begins right before the program, and ends after its last
+    exit callback."""
 
     def __init__(self, arguments: run_arguments.RunArguments, program: target.Target) -> None:
         self.exit_code: int | None = None
@@ -262,7 +265,8 @@ class ProgramRecording:
             self._report(self._arguments.format, shown)
 
     def _tell_figures(self, result: Summary, shown: str) -> None:
-        """Write the last lines: of a run of several processes by another process, because that needs numpy and all captures."""
+        """Write the last lines: of a run of several processes by another process, because that needs numpy and all
+        captures."""
         of_several = last_lines.are_about_several(self._recorder.path)
         if of_several and last_lines.write(self._recorder.path):
             return

@@ -1,7 +1,7 @@
 """The arguments of `hiwater run`.
 
-They are parsed by hand, for two reasons. Everything after the script, `-m MOD` or `-c CODE` belongs to the program, also options with our
-names, which argparse cannot guarantee. And argparse must not be loaded before the program starts.
+They are parsed by hand, for two reasons. Everything after the script, `-m MOD` or `-c CODE` belongs to the program,
+also options with our names, which argparse cannot guarantee. And argparse must not be loaded before the program starts.
 """
 
 from __future__ import annotations
@@ -197,7 +197,8 @@ def parse(words: Sequence[str], settings: Settings) -> RunArguments:
 
 
 def permissions(mode: str) -> int:
-    """The permissions for `mode`, such as "640" or "0640". Raises UsageError if it is no mode, or excludes the owner."""
+    """The permissions for `mode`, such as "640" or "0640". Raises UsageError if it is no mode, or excludes the
+    owner."""
     if mode.isascii() and mode.isdigit() and len(mode) <= 4 and not set(mode) & {"8", "9"}:
         bits = int(mode, 8)
         if bits <= 0o777 and bits & 0o600 == 0o600:

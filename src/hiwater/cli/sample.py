@@ -112,7 +112,8 @@ class _Job:
     # A command
 
     def watch_command(self, command: list[str]) -> int:
-        """Start a command, watch it to its end, and return its exit code. An error of ours never changes how it ends."""
+        """Start a command, watch it to its end, and return its exit code. An error of ours never changes how it
+        ends."""
         self._path(command, os.getpid())  # before anything is started
         descriptor, scopes_path = tempfile.mkstemp(prefix="hiwater-scopes-")
         os.close(descriptor)
@@ -288,7 +289,8 @@ def _refusal(name: str, number: int) -> NotFound | NotRunnable:
 
 
 def _become(command: list[str], environment: dict[str, str], waiting: int, failed: int) -> NoReturn:
-    """In the new process: wait for the gate, then run the command. If it cannot run, its errno is written to `failed`."""
+    """In the new process: wait for the gate, then run the command. If it cannot run, its errno is written to
+    `failed`."""
     try:
         if os.read(waiting, 1):
             _execute(command, environment)
@@ -318,8 +320,9 @@ _final_status: dict[int, int] = {}
 def _take_final_figures(watcher: Watcher, own_peak: int) -> int:
     """Wait for the command, which has ended, and use the kernel's figure of its peak if it is the command's own.
 
-    `ru_maxrss` begins with our peak, and includes every child that the command waited for, also one that was not seen. It is used if it equals
-    the last reading of the high-water mark, or if there was no such child and it is above our peak.
+    `ru_maxrss` begins with our peak, and includes every child that the command waited for, also one that was not seen.
+    It is used if it equals the last reading of the high-water mark, or if there was no such child and it is above our
+    peak.
     """
     root = watcher.root
     os.waitid(os.P_PID, root.pid, os.WEXITED | os.WNOWAIT)  # its figures in /proc are final, and still there

@@ -1,6 +1,7 @@
 """`hiwater snapshot`: a consistent copy of the capture of a running program, made from outside.
 
-Exits with 0, with 2 for a capture that cannot be read or a process that has none, with 125 when the copy cannot be written.
+Exits with 0, with 2 for a capture that cannot be read or a process that has none, with 125 when the copy cannot be
+written.
 """
 
 from __future__ import annotations
@@ -65,7 +66,8 @@ def _open(source: str, pid: int | None) -> int:
 
 
 def _write(path: str, content: bytearray) -> None:
-    """Put a file with this content at `path`, whole or not at all, readable only by its owner. Raises CaptureUnwritable."""
+    """Put a file with this content at `path`, whole or not at all, readable only by its owner. Raises
+    CaptureUnwritable."""
     made = ""
     try:
         descriptor, made = tempfile.mkstemp(prefix=".hiwater-snapshot-", dir=os.path.dirname(path))

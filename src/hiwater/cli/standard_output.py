@@ -1,4 +1,5 @@
-"""Standard output of a verb. It may be closed, on a full disk, or a pipe whose reader has gone: whoever writes, one line says so.
+"""Standard output of a verb. It may be closed, on a full disk, or a pipe whose reader has gone: whoever writes, one
+line says so.
 
 It belongs to the program where a verb runs one. So nothing of it is changed but while hiwater itself writes.
 """
@@ -21,7 +22,8 @@ _OF_A_BROKEN_PIPE = 128 + 13  # as if by SIGPIPE, which Python ignores
 
 
 class _Descriptor(io.RawIOBase):
-    """The descriptor, whose errors are hiwater's own. After the first one nothing is written any more: the error has been told."""
+    """The descriptor, whose errors are hiwater's own. After the first one nothing is written any more: the error has
+    been told."""
 
     def __init__(self, number: int) -> None:
         self._number = number
@@ -56,7 +58,8 @@ class _Descriptor(io.RawIOBase):
 
 @contextmanager
 def opened() -> Iterator[TextIO]:
-    """Standard output, which is also `sys.stdout` meanwhile. Raises OutputFailed, or BrokenPipeError if its reader has gone."""
+    """Standard output, which is also `sys.stdout` meanwhile. Raises OutputFailed, or BrokenPipeError if its reader
+    has gone."""
     before = sys.stdout
     if before is not sys.__stdout__:  # a program's, or a test's
         yield before
@@ -79,7 +82,8 @@ def opened() -> Iterator[TextIO]:
 
 
 def exit_code_of(work: Callable[[], int]) -> int:
-    """Do the work of a verb that may write to standard output, and return its exit code. An error of hiwater's is one line."""
+    """Do the work of a verb that may write to standard output, and return its exit code. An error of hiwater's is
+    one line."""
     try:
         with opened():
             return work()

@@ -15,7 +15,8 @@ PROGRAM_OPTIONS = ("-m", "-c")
 
 
 def unknown_verb(words: Sequence[str], verbs: Iterable[str]) -> UsageError:
-    """The error for a command line whose first word is no verb: a program to run, a capture to report, or a misspelt verb."""
+    """The error for a command line whose first word is no verb: a program to run, a capture to report, or a misspelt
+    verb."""
     word = words[0]
     if word in PROGRAM_OPTIONS or word.endswith(_PROGRAM_SUFFIXES):
         return UsageError(f"{word!r} is not a verb", f"to record a program: `{shlex.join(['hiwater', 'run', *words])}`")

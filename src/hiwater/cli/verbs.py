@@ -61,11 +61,13 @@ examples:
 
 
 def main(arguments: Sequence[str], *, is_private: bool = False) -> int:
-    """Run one of the verbs whose words argparse reads, and return the exit code. `is_private`: hiwater itself has named the file that it writes."""
+    """Run one of the verbs whose words argparse reads, and return the exit code. `is_private`: hiwater itself has
+    named the file that it writes."""
     from hiwater.cli import standard_output
 
     if verb_of(arguments) in _READERS and "numpy" not in sys.modules:
-        # They multiply no matrices: the threads of numpy's OpenBLAS would take a fifth of the processor time of a small report to start.
+        # They multiply no matrices: the threads of numpy's OpenBLAS would take a fifth of the processor time of a small
+        # report to start.
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     return standard_output.exit_code_of(lambda: _run(arguments, is_private))
 
@@ -107,8 +109,8 @@ def module_of(verb: str) -> ModuleType:
 def build_parser(verb: str | None) -> argparse.ArgumentParser:
     """The parser with all options of `verb`, and only the names of the others, so that one module is imported.
 
-    The module of a verb has `PARSER`, the keywords of its parser, and the functions `add_arguments(parser)` and `run(arguments)`. The
-    command after `--` is none of these arguments.
+    The module of a verb has `PARSER`, the keywords of its parser, and the functions `add_arguments(parser)` and
+    `run(arguments)`. The command after `--` is none of these arguments.
     """
     import argparse
 

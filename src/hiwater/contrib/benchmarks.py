@@ -17,9 +17,9 @@ _FIGURES = ("peak_bytes", "allocated_bytes", "kept_bytes", "allocations")
 def memory_of(function: Callable[_P, object], *arguments: _P.args, **keywords: _P.kwargs) -> dict[str, int]:
     """Call `function` once, recorded, and return what the call came to.
 
-    `peak_bytes` were allocated at its peak, above what was there before; `allocated_bytes` in `allocations` over the call; `kept_bytes` are still
-    allocated when it has returned, among them what it returns. Raises what the function raises, and EngineUnavailable, EngineFailed or
-    CaptureUnwritable if nothing can be recorded.
+    `peak_bytes` were allocated at its peak, above what was there before; `allocated_bytes` in `allocations` over the
+    call; `kept_bytes` are still allocated when it has returned, among them what it returns. Raises what the function
+    raises, and EngineUnavailable, EngineFailed or CaptureUnwritable if nothing can be recorded.
     """
     from hiwater.analysis.check import measured
     from hiwater.capture import open_run

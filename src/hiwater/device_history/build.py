@@ -1,8 +1,8 @@
 """A device's history as the contents of a capture: the same tables that the engine writes, with memory of one kind.
 
-All memory has the kind "device", and a thread stands for a stream of the device. The timeline also has the bytes that the allocator
-reserved from the driver, as the kind "reserved". Resident memory is unknown. Each refused request has a marker and an instant slice,
-as in a capture of the engine.
+All memory has the kind "device", and a thread stands for a stream of the device. The timeline also has the bytes that
+the allocator reserved from the driver, as the kind "reserved". Resident memory is unknown. Each refused request has a
+marker and an instant slice, as in a capture of the engine.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _MOST_SAMPLES = 2048
 def contents(
     path: Path, history: DeviceHistory, ended_unix_ns: int, facts: Mapping[str, str] | None = None
 ) -> Contents:
-    """The capture of a history, under the name `path`. It gets `facts` in addition to those of the history. `ended_unix_ns` is when
-    the history was saved; it is used only if the events have no times."""
+    """The capture of a history, under the name `path`. It gets `facts` in addition to those of the history.
+    `ended_unix_ns` is when the history was saved; it is used only if the events have no times."""
     replayed = replay(history)
     texts, nodes = _Texts(), _Nodes()
     node_of_stack = _nodes_of_stacks(history, nodes)
@@ -148,7 +148,8 @@ class _Accounts:
         return int(self.running[place - 1]), int(self.running_blocks[place - 1])
 
     def apply(self, held: Ints, blocks: Ints, first: int, last: int) -> Ints:
-        """Apply the changes from index `first` to `last` to the figures. Returns the indices of the accounts that changed."""
+        """Apply the changes from index `first` to `last` to the figures. Returns the indices of the accounts that
+        changed."""
         touched, back = np.unique(self.of_change[first:last], return_inverse=True)
         held[touched] += _sums(back, self.bytes[first:last], len(touched))
         blocks[touched] += _sums(back, self.blocks[first:last], len(touched))
@@ -203,7 +204,8 @@ def _parts(replayed: Replay, most: int) -> int:
 
 
 def _intervals(replayed: Replay) -> Iterator[tuple[int, int, int, int]]:
-    """(first change, change after the last, start, end) of each slice: equal intervals of time, split where memory was refused."""
+    """(first change, change after the last, start, end) of each slice: equal intervals of time, split where memory
+    was refused."""
     edges = np.linspace(0, replayed.duration_ns, _parts(replayed, _MOST_SLICES) + 1)[1:-1].astype(np.int64)
     cuts = [(int(place), int(at)) for place, at in zip(np.searchsorted(replayed.at_ns, edges), edges, strict=True)]
     refused = list(zip(replayed.oom_place.tolist(), replayed.oom_ns.tolist(), strict=True))[-_MOST_REFUSALS:]
@@ -248,8 +250,8 @@ def _slices(replayed: Replay, accounts: _Accounts) -> _Slices:
 
 
 def _timeline(replayed: Replay, accounts: _Accounts) -> Records:
-    """Samples at the beginning, at the end, and in each interval at the peak of the live bytes and at the peak of the reserved bytes.
-    Each sample has both figures."""
+    """Samples at the beginning, at the end, and in each interval at the peak of the live bytes and at the peak of
+    the reserved bytes. Each sample has both figures."""
     edges = np.linspace(0, replayed.duration_ns, _parts(replayed, _MOST_SAMPLES) + 1).astype(np.int64)
     highest = [place + 1 for place in _highest(replayed.at_ns, accounts.running, edges)]
     at_highest = replayed.at_ns[np.array(highest, np.int64) - 1] if highest else replayed.at_ns[:0]

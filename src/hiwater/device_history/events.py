@@ -1,7 +1,7 @@
 """The history of one device's memory as plain arrays: events in time, and the blocks in use at the end.
 
-Every source of a history (a torch snapshot, JAX's profile) is converted to this form before it is replayed. An address identifies a
-block. A stack is a number of `EventStacks`. Sizes are the bytes that the program requested.
+Every source of a history (a torch snapshot, JAX's profile) is converted to this form before it is replayed. An address
+identifies a block. A stack is a number of `EventStacks`. Sizes are the bytes that the program requested.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ class EventStacks:
 
 @dataclass(slots=True)
 class Blocks:
-    """Entries of blocks in use when the history ended: address, requested bytes, stack, and the number of blocks in the entry."""
+    """Entries of blocks in use when the history ended: address, requested bytes, stack, and the number of blocks in
+    the entry."""
 
     address: array[int] = field(default_factory=lambda: array("Q"))
     bytes: array[int] = field(default_factory=lambda: array("q"))
@@ -57,8 +58,8 @@ class Events:
 
 @dataclass(slots=True)
 class DeviceHistory:
-    """What one source knows of one device. `notes` are sentences about its limits. `reserved_bytes` is the value at the end, None if
-    the segments are unknown. Without `has_times` the times of events give only their order."""
+    """What one source knows of one device. `notes` are sentences about its limits. `reserved_bytes` is the value at
+    the end, None if the segments are unknown. Without `has_times` the times of events give only their order."""
 
     device: str
     stacks: EventStacks

@@ -28,7 +28,8 @@ _JAX = "jax.pb.gz"
 def read_all(path: str | os.PathLike[str]) -> list[Contents]:
     """The devices of a torch snapshot or of a pprof profile of device memory.
 
-    Raises MissingCapture, ForeignFile, TruncatedCapture, CorruptCapture, or ExtraMissing where a profile needs protobuf.
+    Raises MissingCapture, ForeignFile, TruncatedCapture, CorruptCapture, or ExtraMissing where a profile needs
+    protobuf.
     """
     place = Path(path)
     with open(open_file(place), "rb") as stream:
@@ -46,7 +47,8 @@ def read_all(path: str | os.PathLike[str]) -> list[Contents]:
 
 
 def read_attached(contents: Contents, members: Mapping[str, bytes], facts: Mapping[str, str]) -> list[Contents]:
-    """The histories among the `members` that a recording attached to its capture. Each gets the `facts` of the recording."""
+    """The histories among the `members` that a recording attached to its capture. Each gets the `facts` of the
+    recording."""
     ended = contents.header["started_unix_ns"] + (contents.header["ended_ns"] or contents.header["heartbeat_ns"])
     found = []
     from hiwater.device_history import snapshot

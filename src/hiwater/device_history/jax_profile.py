@@ -1,7 +1,9 @@
-"""JAX's profile of device memory (`jax.profiler.save_device_memory_profile`), as histories of devices. Needs the package protobuf.
+"""JAX's profile of device memory (`jax.profiler.save_device_memory_profile`), as histories of devices. Needs the
+package protobuf.
 
-It is a pprof profile of the memory at one moment, with the Python stack that made each buffer: samples of (allocations, space) with the
-labels `kind` (buffer or executable) and `device`. It has no events, so it has no earlier peak. Tested with JAX 0.10 on the CPU.
+It is a pprof profile of the memory at one moment, with the Python stack that made each buffer: samples of (allocations,
+space) with the labels `kind` (buffer or executable) and `device`. It has no events, so it has no earlier peak. Tested
+with JAX 0.10 on the CPU.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ _LAST_NUMBER = re.compile(r"(\d{1,6})$")
 
 
 def histories(content: bytes) -> list[DeviceHistory]:
-    """One history for each device in an unpacked profile. Raises ForeignFile, CorruptCapture, or ExtraMissing without protobuf."""
+    """One history for each device in an unpacked profile. Raises ForeignFile, CorruptCapture, or ExtraMissing
+    without protobuf."""
     try:
         from google.protobuf.message import DecodeError
 

@@ -1,8 +1,9 @@
-"""Pickles that hold plain data: dicts, lists, tuples, texts, numbers. Anything else is refused before one object is made.
+"""Pickles that hold plain data: dicts, lists, tuples, texts, numbers. Anything else is refused before one object is
+made.
 
-A pickle is a program, and some of its instructions call functions by name. So the instructions are checked first. Only those that
-make plain data are allowed, and the memory that they may allocate is bounded by the size of the file. Then Python's unpickler runs
-the pickle. Here it can find no class.
+A pickle is a program, and some of its instructions call functions by name. So the instructions are checked first. Only
+those that make plain data are allowed, and the memory that they may allocate is bounded by the size of the file. Then
+Python's unpickler runs the pickle. Here it can find no class.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ def is_pickle(head: bytes) -> bool:
 def load(content: bytes) -> object:
     """The plain data in a pickle.
 
-    Raises ForeignFile for one that holds anything else, TruncatedCapture for one that ends too early, CorruptCapture for any other damage.
+    Raises ForeignFile for one that holds anything else, TruncatedCapture for one that ends too early, CorruptCapture
+    for any other damage.
     """
     _check_instructions(content)
     try:

@@ -1,6 +1,8 @@
-"""Turns events into live bytes over time: pairs every allocation with its free, and counts what the history does not show.
+"""Turns events into live bytes over time: pairs every allocation with its free, and counts what the history does not
+show.
 
-live      from the allocation until the memory can be used again (free_completed; free_requested if a history has no others).
+live      from the allocation until the memory can be used again (free_completed; free_requested if a history has no
+others).
           The sum is torch's requested_bytes
 before    live at the first event: the history shows the free, or the block at the end, but no allocation
 unseen    a block whose free is not shown, although its address is allocated again: it counts as freed at that event
@@ -35,11 +37,11 @@ _LARGEST_BYTES = 2.0**62  # above this, sums of int64 would wrap
 class Replay:
     """Changes in the order of time, as int64 arrays of one dimension.
 
-    `at_ns` (nanoseconds since the first event), `stack`, `bytes` and `blocks` have an element for each change; bytes and blocks are
-    signed. `stack_before`, `bytes_before` and `blocks_before` have an element for each entry of blocks that were live before the
-    first event. The `oom_` arrays have an element for each refused request; `oom_place` is the index of the change that follows it.
-    `reserved_at_ns` has the times at which the reserved bytes changed. `reserved` has one element more: the bytes at first, then
-    those after each change.
+    `at_ns` (nanoseconds since the first event), `stack`, `bytes` and `blocks` have an element for each change; bytes
+    and blocks are signed. `stack_before`, `bytes_before` and `blocks_before` have an element for each entry of blocks
+    that were live before the first event. The `oom_` arrays have an element for each refused request; `oom_place` is
+    the index of the change that follows it. `reserved_at_ns` has the times at which the reserved bytes changed.
+    `reserved` has one element more: the bytes at first, then those after each change.
     """
 
     at_ns: Ints
@@ -98,8 +100,9 @@ def _array(values: object) -> Ints:
 
 
 def _with_one_kind_of_frees(action: Ints, address: npt.NDArray[np.uint64], live: Blocks) -> Ints:
-    """The actions, with requests to free as completed frees if the history has no completed ones (torch's `skip_actions` removes
-    them). A request whose block is still in use at the end is no free: the block waits for another stream."""
+    """The actions, with requests to free as completed frees if the history has no completed ones (torch's
+    `skip_actions` removes them). A request whose block is still in use at the end is no free: the block waits for
+    another stream."""
     if np.any(action == FREE_COMPLETED):
         return action
     waits = np.zeros(len(action), bool)
@@ -112,7 +115,8 @@ def _with_one_kind_of_frees(action: Ints, address: npt.NDArray[np.uint64], live:
 
 
 class _Pairs:
-    """Allocations and frees by address. Events are given by their index. `freed_by` of a block that is never freed is the number of events."""
+    """Allocations and frees by address. Events are given by their index. `freed_by` of a block that is never freed
+    is the number of events."""
 
     def __init__(self, action: Ints, address: npt.NDArray[np.uint64], size: Ints, stack: Ints) -> None:
         relevant = np.flatnonzero((action == ALLOC) | (action == FREE_COMPLETED))
@@ -130,14 +134,16 @@ class _Pairs:
         next_event = np.append(order[1:], 0)
         self.freed_by = np.where(ended, next_event, len(action))[is_alloc]
         self.freed_unseen = order[is_alloc & after_alloc]
-        # A free without an allocation: the first event of an address frees a block from before; a later one repeats a free.
+        # A free without an allocation: the first event of an address frees a block from before; a later one repeats a
+        # free.
         self.frees_before = order[~is_alloc & ~follows]
         self.events = len(action)
 
 
 @dataclass(slots=True)
 class _Ends:
-    """The blocks from before the first event: those that an event frees (`freed_by`), and those that are live throughout."""
+    """The blocks from before the first event: those that an event frees (`freed_by`), and those that are live
+    throughout."""
 
     stack_before: Ints
     bytes_before: Ints
@@ -167,7 +173,8 @@ def _ends(pairs: _Pairs, live: Blocks) -> _Ends:
 
 
 def _changes(pairs: _Pairs, ends: _Ends) -> tuple[Ints, Ints, Ints, Ints]:
-    """(event, stack, bytes, blocks) of every change after the start, in the order of events. At one event, frees come first."""
+    """(event, stack, bytes, blocks) of every change after the start, in the order of events. At one event, frees
+    come first."""
     size, stack = pairs.size[pairs.allocs], pairs.stack[pairs.allocs]
     freed, gone = pairs.freed_by < pairs.events, ends.freed_by < pairs.events
     place = np.concatenate([pairs.allocs, pairs.freed_by[freed], ends.freed_by[gone]])
@@ -179,8 +186,8 @@ def _changes(pairs: _Pairs, ends: _Ends) -> tuple[Ints, Ints, Ints, Ints]:
 
 
 def _reserved(changes: Ints, at_end: int | None) -> Ints:
-    """Reserved bytes at first and after each change: counted back from `at_end`, or, if that is None, up from the smallest possible
-    start."""
+    """Reserved bytes at first and after each change: counted back from `at_end`, or, if that is None, up from the
+    smallest possible start."""
     running = np.concatenate([np.zeros(1, np.int64), np.cumsum(changes)])
     before = at_end - int(running[-1]) if at_end is not None else 0
     return np.asarray(running + max(before, -int(running.min())))

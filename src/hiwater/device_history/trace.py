@@ -51,7 +51,8 @@ class AllocatorTrace:
 
 
 class TracePaths:
-    """Call paths of torch's frames, which are innermost first. All stacks share one dict for each frame, so each is converted once."""
+    """Call paths of torch's frames, which are innermost first. All stacks share one dict for each frame, so each is
+    converted once."""
 
     def __init__(self, stacks: EventStacks) -> None:
         self.stacks = stacks

@@ -7,8 +7,8 @@
         for line in function.lines:
             print(function.file, line.line, line.calls, line.kept_bytes, line.peak_bytes)
 
-Runs inside the profiled program: the standard library and the native engine only. Where there is no engine, lines are recorded in
-Python, and their figures are of resident memory alone.
+Runs inside the profiled program: the standard library and the native engine only. Where there is no engine, lines are
+recorded in Python, and their figures are of resident memory alone.
 """
 
 from hiwater.lines.figures import FunctionLines, LineFigures

@@ -1,7 +1,7 @@
 """The files in which child processes leave the figures of their lines.
 
-A child keeps its figures in files in a folder of its parent's, which the parent reads at its end. So a child may end in any way: pools end
-their workers with a signal.
+A child keeps its figures in files in a folder of its parent's, which the parent reads at its end. So a child may end in
+any way: pools end their workers with a signal.
 """
 
 from __future__ import annotations

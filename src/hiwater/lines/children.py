@@ -1,7 +1,7 @@
 """How children of a process whose lines are measured know `profile`.
 
-A forked child has its parent's. Another Python process is told by `HIWATER_LINES` in its environment, which `hiwater.pth` or
-`hiwater.start` in site-packages reads when the interpreter starts.
+A forked child has its parent's. Another Python process is told by `HIWATER_LINES` in its environment, which
+`hiwater.pth` or `hiwater.start` in site-packages reads when the interpreter starts.
 """
 
 from __future__ import annotations

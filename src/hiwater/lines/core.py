@@ -1,4 +1,5 @@
-"""The module that counts lines: the engine, or, if there is none, `hiwater.lines.without_engine` with the same functions."""
+"""The module that counts lines: the engine, or, if there is none, `hiwater.lines.without_engine` with the same
+functions."""
 
 from __future__ import annotations
 

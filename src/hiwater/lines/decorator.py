@@ -1,7 +1,7 @@
 """`@hiwater.profile`: measures the lines of functions, and prints the report when the program ends.
 
-There is one session for the process. `hiwater lines` starts it before the program and prints the report itself. Otherwise the first
-decorated function starts it, and the report goes to stderr or to the stream of each function.
+There is one session for the process. `hiwater lines` starts it before the program and prints the report itself.
+Otherwise the first decorated function starts it, and the report goes to stderr or to the stream of each function.
 """
 
 from __future__ import annotations
@@ -169,12 +169,13 @@ def profile(
         @hiwater.profile(stream=open("lines.txt", "w"), precision=3)
         class Parser: ...
 
-    Takes functions, coroutine and generator functions, methods of any kind, properties and whole classes. The report goes to
-    `stream` or stderr, with `precision` digits after the point. `resident=False` leaves resident memory out, which makes a line
-    event some twenty times cheaper. HIWATER_PROFILE=0 in the environment disables the decorator: it returns functions unchanged.
-    Without the engine the report has only resident memory, and says so.
+    Takes functions, coroutine and generator functions, methods of any kind, properties and whole classes. The report
+    goes to `stream` or stderr, with `precision` digits after the point. `resident=False` leaves resident memory out,
+    which makes a line event some twenty times cheaper. HIWATER_PROFILE=0 in the environment disables the decorator: it
+    returns functions unchanged. Without the engine the report has only resident memory, and says so.
 
-    Raises EngineUnavailable if there is no engine and resident memory is left out, and EngineFailed if the engine cannot count.
+    Raises EngineUnavailable if there is no engine and resident memory is left out, and EngineFailed if the engine
+    cannot count.
     """
     if os.environ.get(_SWITCH, "").lower() in _OFF:
         return function if function is not None else lambda thing: thing

@@ -1,4 +1,5 @@
-"""The columns of a device's line profile, by name: the library's statistics, their increments, and figures of host memory."""
+"""The columns of a device's line profile, by name: the library's statistics, their increments, and figures of host
+memory."""
 
 from __future__ import annotations
 
@@ -51,7 +52,8 @@ def statistics_of(figures: Iterable[DeviceFigure]) -> set[str]:
 
 
 def columns_of(names: Sequence[str], known: set[str], why_without_ram: str) -> list[Column]:
-    """The columns of these names. `known` are the statistics that were read; `why_without_ram` is empty if host memory was measured.
+    """The columns of these names. `known` are the statistics that were read; `why_without_ram` is empty if host memory
+    was measured.
 
     Raises UnknownStatistic, with similar names. If no statistic was read, every name of one is accepted.
     """

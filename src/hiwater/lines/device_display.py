@@ -36,7 +36,8 @@ class FunctionRows:
 
 
 class LinesDisplay:
-    """The result of `LineProfiler.display()`: a table as text, in a notebook as HTML with bars, and with `to_dict()` as data."""
+    """The result of `LineProfiler.display()`: a table as text, in a notebook as HTML with bars, and with `to_dict()`
+    as data."""
 
     def __init__(
         self,

@@ -1,8 +1,10 @@
-"""Figures of lines from a device's statistics: the events come from the line recorder, the statistics from a source that reads and resets peaks.
+"""Figures of lines from a device's statistics: the events come from the line recorder, the statistics from a source
+that reads and resets peaks.
 
-A device's memory belongs to all threads, so what any of them does while a line is open is in that line: the threads of autograd, which run no
-Python lines, are in the line that called `backward()`. Peaks compose by their maximum: a reading is told to the innermost open line of
-each thread, and a line that closes hands its peaks to the one around it. So every line's peak is exact, whatever runs inside.
+A device's memory belongs to all threads, so what any of them does while a line is open is in that line: the threads of
+autograd, which run no Python lines, are in the line that called `backward()`. Peaks compose by their maximum: a reading
+is told to the innermost open line of each thread, and a line that closes hands its peaks to the one around it. So every
+line's peak is exact, whatever runs inside.
 """
 
 from __future__ import annotations
@@ -20,9 +22,9 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     class Source(Protocol):
-        """Where the statistics of one device come from. `read` first tells `DeviceRecorder.take_peaks` the peaks since the last
-        reading, whoever made it, then returns the statistics as they are now: the same object as long as nothing changes, and an
-        empty one before the device is in use.
+        """Where the statistics of one device come from. `read` first tells `DeviceRecorder.take_peaks` the peaks since
+        the last reading, whoever made it, then returns the statistics as they are now: the same object as long as
+        nothing changes, and an empty one before the device is in use.
         """
 
         @property
@@ -36,7 +38,8 @@ LINE, RESUME, EXIT, SUSPEND = range(4)
 
 
 class DeviceFigure:
-    """The figures of one line by the source's names. `peaks` and `above` use the name without `.peak`, `ends` and `changes` the whole name."""
+    """The figures of one line by the source's names. `peaks` and `above` use the name without `.peak`, `ends` and
+    `changes` the whole name."""
 
     __slots__ = ("above", "changes", "devices", "ends", "hits", "idle", "intact", "peaks")
 
@@ -157,7 +160,8 @@ class DeviceRecorder:
                 group.figures = {}
 
     def stop(self) -> None:
-        """End the open lines of the calling thread. Those of other threads are not counted: their figures up to now are unknown."""
+        """End the open lines of the calling thread. Those of other threads are not counted: their figures up to now
+        are unknown."""
         mine = self._threads.get(threading.get_ident())
         if mine is not None:
             self._read(mine, with_target=False)
@@ -184,7 +188,8 @@ class DeviceRecorder:
                 self._threads.pop(threading.get_ident(), None)
 
     def take_peaks(self, source: Source, peaks: Mapping[str, int], intact: bool) -> None:
-        """`peaks` are the highest values since the last call, by statistic; `intact` is false if something else reset the peaks meanwhile."""
+        """`peaks` are the highest values since the last call, by statistic; `intact` is false if something else
+        reset the peaks meanwhile."""
         with self._lock:
             for thread in self._threads.values():
                 segments = thread.segments.get(source)
@@ -228,8 +233,8 @@ class DeviceRecorder:
                 self._parked[frame, entry.group] = (figure, entry.before)
 
     def _on_top(self, thread: _Thread, frame: int, code: int) -> list[_Frame]:
-        """The frame's entries, after the removal of frames above it, whose end was not seen. Empty for a frame that was not seen before, or
-        whose address was used again."""
+        """The frame's entries, after the removal of frames above it, whose end was not seen. Empty for a frame that
+        was not seen before, or whose address was used again."""
         count = thread.entries_of(frame)
         if count == 0 and any(entry.frame == frame for entry in thread.frames):
             while count == 0:

@@ -1,4 +1,5 @@
-"""The device on which lines are measured. It is searched at every event until the program uses it, then read through its backend."""
+"""The device on which lines are measured. It is searched at every event until the program uses it, then read through
+its backend."""
 
 from __future__ import annotations
 
@@ -20,10 +21,12 @@ if TYPE_CHECKING:
 
 
 class DeviceSource:
-    """Statistics of one device from the time when the program uses it. Before that there are none, and reading would create a context."""
+    """Statistics of one device from the time when the program uses it. Before that there are none, and reading would
+    create a context."""
 
     def __init__(self, backend: Backend, index: int | None, kind: str, report: PeakReport) -> None:
-        """`kind` ("cuda"; empty: any) and `index` (None: the first of its kind) choose the device of the backend. `report` gets its peaks."""
+        """`kind` ("cuda"; empty: any) and `index` (None: the first of its kind) choose the device of the backend.
+        `report` gets its peaks."""
         self._backend = backend
         self._index = index
         self._kind = kind
@@ -55,7 +58,8 @@ class DeviceSource:
         return self._why
 
     def read(self) -> Mapping[str, int]:
-        """The statistics now. Before it returns, it reports the peaks since the last reading. Empty before the device is in use."""
+        """The statistics now. Before it returns, it reports the peaks since the last reading. Empty before the
+        device is in use."""
         device = None if self._failed else self._device or self._find()
         if device is None:
             return {}
@@ -112,7 +116,8 @@ class DeviceSource:
         self._report(self, self._highest, not disturbed)
 
     def _read_standings(self, device: Device) -> Mapping[str, int]:
-        """A source whose peaks cannot be reset: a peak that rose is exact, otherwise the higher value of both ends is a lower bound."""
+        """A source whose peaks cannot be reset: a peak that rose is exact, otherwise the higher value of both ends
+        is a lower bound."""
         found = {self._backend.statistic_of(name): each for name, each in self._backend.standings(device).items()}
         if self._last:
             peaks, intact = {}, True
@@ -128,7 +133,8 @@ class DeviceSource:
 
 
 class DeviceTarget:
-    """The device on which lines that begin now are measured. It may change at any time. Each chosen device keeps its source."""
+    """The device on which lines that begin now are measured. It may change at any time. Each chosen device keeps its
+    source."""
 
     def __init__(self, device: Any) -> None:
         self._report: PeakReport | None = None
@@ -166,7 +172,8 @@ class DeviceTarget:
 
 
 def _parsed(device: Any) -> tuple[str, str, int | None]:
-    """Backend, kind and number of a device: of 1, "cuda:1", "jax:cuda:0", a `torch.device`, a `hiwater.meters.devices.Device`."""
+    """Backend, kind and number of a device: of 1, "cuda:1", "jax:cuda:0", a `torch.device`, a
+    `hiwater.meters.devices.Device`."""
     if isinstance(device, Device):
         return device.backend, device.name.partition(":")[0], device.number
     if isinstance(device, int) and not isinstance(device, bool) and device >= 0:

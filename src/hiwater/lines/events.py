@@ -1,4 +1,5 @@
-"""Switching line events on and off: sys.monitoring on the code objects alone from Python 3.12 on, a trace function on 3.11."""
+"""Switching line events on and off: sys.monitoring on the code objects alone from Python 3.12 on, a trace function
+on 3.11."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ if sys.version_info >= (3, 12):
     _LOCAL = _monitoring.events.LINE | _monitoring.events.PY_RESUME | _monitoring.events.PY_RETURN
     _LOCAL |= _monitoring.events.PY_YIELD
     if sys.version_info >= (3, 13):
-        # Nothing is done with it, but without it there is no LINE event where the body begins on the line of `def` or `lambda`.
+        # Nothing is done with it, but without it there is no LINE event where the body begins on the line of `def` or
+        # `lambda`.
         _LOCAL |= _monitoring.events.PY_START
     # An exception leaves a frame, or enters a generator, with no event of the code object's own.
     _GLOBAL = _monitoring.events.PY_UNWIND | _monitoring.events.PY_THROW

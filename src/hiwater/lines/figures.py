@@ -8,15 +8,15 @@ from collections.abc import Sequence
 class LineFigures:
     """The figures of one line, over all its calls, in bytes.
 
-    Heap figures count the line's thread and everything that the line calls. `kept_bytes` is the change of the live bytes.
-    `allocated_bytes` is the sum of all allocations. `peak_bytes` is the highest peak of one call above its start, so it shows
-    temporary allocations.
+    Heap figures count the line's thread and everything that the line calls. `kept_bytes` is the change of the live
+    bytes. `allocated_bytes` is the sum of all allocations. `peak_bytes` is the highest peak of one call above its
+    start, so it shows temporary allocations.
 
-    Resident figures are of the whole process. `resident_bytes` is the growth. `resident_start_bytes` and `resident_end_bytes` are of
-    the last call, `resident_highest_bytes` is the highest at the end of any call.
+    Resident figures are of the whole process. `resident_bytes` is the growth. `resident_start_bytes` and
+    `resident_end_bytes` are of the last call, `resident_highest_bytes` is the highest at the end of any call.
 
-    Resident figures are 0 if they were not measured, heap figures are None if they were not. In recursion the outermost call counts
-    each byte once.
+    Resident figures are 0 if they were not measured, heap figures are None if they were not. In recursion the outermost
+    call counts each byte once.
     """
 
     __slots__ = (
@@ -72,9 +72,9 @@ class LineFigures:
 class FunctionLines:
     """The lines of a function that ran, in the order of the source, with those of the code nested in it.
 
-    `calls` is the number of calls, with those that already ran when the measuring began. `resident_first_bytes` is the resident
-    memory at the first of them; 0 if resident memory was not measured. `child_processes` is the number of children that ran it: their
-    figures are added.
+    `calls` is the number of calls, with those that already ran when the measuring began. `resident_first_bytes` is the
+    resident memory at the first of them; 0 if resident memory was not measured. `child_processes` is the number of
+    children that ran it: their figures are added.
     """
 
     __slots__ = ("calls", "child_processes", "file", "first_line", "last_line", "lines", "name", "resident_first_bytes")

@@ -19,8 +19,8 @@ _LONGEST_CHAIN = 100  # of nested wrappers, in case they form a circle
 def codes_of(thing: object) -> list[CodeType]:
     """Return the code objects of `thing`, each once: one for a function, those of its members for a class or a module.
 
-    Follows methods, partials, properties, class and static methods, and `__wrapped__` to the function at the bottom. A running
-    generator or coroutine stands for its function.
+    Follows methods, partials, properties, class and static methods, and `__wrapped__` to the function at the bottom. A
+    running generator or coroutine stands for its function.
     """
     return list({id(code): code for code in _codes(thing)}.values())  # by id: two equal code objects stay two
 

@@ -37,24 +37,25 @@ class LineProfiler:
     ) -> None:
         """Watch `functions`, each as in `add_function()`.
 
-        `resident=False` leaves resident figures out. `heap=False` leaves heap figures out, and allocations are then not counted.
+        `resident=False` leaves resident figures out. `heap=False` leaves heap figures out, and allocations are then not
+        counted.
 
-        `meter` is a function without arguments. Its result, in bytes, replaces the process's resident memory in all resident
-        figures. It is called at every start and end of a line, in the thread that runs the line, with tracing off. If it raises an
-        Exception, that goes to `sys.unraisablehook`, and the last value is used. Other exceptions, such as KeyboardInterrupt, reach
-        the program. The meter should not keep the profiler alive.
+        `meter` is a function without arguments. Its result, in bytes, replaces the process's resident memory in all
+        resident figures. It is called at every start and end of a line, in the thread that runs the line, with tracing
+        off. If it raises an Exception, that goes to `sys.unraisablehook`, and the last value is used. Other exceptions,
+        such as KeyboardInterrupt, reach the program. The meter should not keep the profiler alive.
 
-        `recursion_apart=True` counts the changes of a recursive call only in that call's lines. By default, the outermost call of each
-        line has them, too.
+        `recursion_apart=True` counts the changes of a recursive call only in that call's lines. By default, the
+        outermost call of each line has them, too.
 
-        `listener` is called before every event is counted, in the thread that runs the line, with tracing off. Its exceptions are
-        treated like those of a meter. Its arguments are the kind of event (0: a line begins, 1: a generator or coroutine continues,
-        2: a frame ends, 3: a frame is suspended, or on 3.11 a generator's frame ends), the frame's address, which identifies the
-        activation, the code, and the line (0 at an end). Its allocations are in no heap figure. It should not keep the profiler
-        alive.
+        `listener` is called before every event is counted, in the thread that runs the line, with tracing off. Its
+        exceptions are treated like those of a meter. Its arguments are the kind of event (0: a line begins, 1: a
+        generator or coroutine continues, 2: a frame ends, 3: a frame is suspended, or on 3.11 a generator's frame
+        ends), the frame's address, which identifies the activation, the code, and the line (0 at an end). Its
+        allocations are in no heap figure. It should not keep the profiler alive.
 
-        Raises EngineUnavailable if nothing can be measured without the engine, MeterUnavailable if resident memory cannot be read,
-        and BadRequest as in `add_function()`.
+        Raises EngineUnavailable if nothing can be measured without the engine, MeterUnavailable if resident memory
+        cannot be read, and BadRequest as in `add_function()`.
         """
         self._core = core.module()
         self.why_without_heap = core.why_without_heap() if heap else "it was not asked for"
@@ -74,8 +75,8 @@ class LineProfiler:
             self.add_function(function)
 
     def add_function(self, function: object) -> None:
-        """Watch a function, a method, a property, a partial, a coroutine function, a generator function, a code object, or all
-        functions of a class or a module. Functions, lambdas and comprehensions inside are watched, too.
+        """Watch a function, a method, a property, a partial, a coroutine function, a generator function, a code object,
+        or all functions of a class or a module. Functions, lambdas and comprehensions inside are watched, too.
 
         Raises BadRequest if it has no Python code.
         """
@@ -88,8 +89,8 @@ class LineProfiler:
     def wrap(self, function: Thing) -> Thing:
         """Watch `function` whenever it is called from now on. Usable as a decorator: it returns the function to call.
 
-        From Python 3.12 on that is `function` itself. On 3.11 it is an object of the same kind that traces the thread during the call.
-        If there cannot be one, the function is measured as after `enable()`.
+        From Python 3.12 on that is `function` itself. On 3.11 it is an object of the same kind that traces the thread
+        during the call. If there cannot be one, the function is measured as after `enable()`.
         """
         self.add_function(function)
         if events.LOCAL_EVENTS:
@@ -103,8 +104,8 @@ class LineProfiler:
     __call__ = wrap
 
     def enable(self, *, here: bool = False) -> None:
-        """Measure from now on in every thread, or with `here=True` only in the calling thread, which must then call `disable()`. Calls
-        nest: each needs its `disable()`.
+        """Measure from now on in every thread, or with `here=True` only in the calling thread, which must then call
+        `disable()`. Calls nest: each needs its `disable()`.
 
         Raises EngineFailed if the engine cannot count here, or if all tool ids of `sys.monitoring` are in use.
         """
@@ -118,7 +119,8 @@ class LineProfiler:
                 raise
 
     def disable(self) -> None:
-        """Undo one `enable()`. The open lines of the calling thread end here. The open lines of other threads are not counted."""
+        """Undo one `enable()`. The open lines of the calling thread end here. The open lines of other threads are
+        not counted."""
         if self._enabled == 0:
             return
         self._enabled -= 1
@@ -147,7 +149,8 @@ class LineProfiler:
         self._state.recorder.clear()
 
     def keep_in(self, folder: str) -> None:
-        """Reset all figures to zero, and keep them in a file of this process in `folder`, for its parent to read; see `child_figures`."""
+        """Reset all figures to zero, and keep them in a file of this process in `folder`, for its parent to read;
+        see `child_figures`."""
         if core.counts_heap():  # else there is no recorder that could: this process's figures are not seen
             self._state.recorder.keep_in(child_figures.new_file(folder))
             self._core.heap_continue_in_child()

@@ -1,4 +1,5 @@
-"""Line events without the engine: sys.monitoring's callbacks from Python 3.12 on, sys.settrace on 3.11; and events handed over.
+"""Line events without the engine: sys.monitoring's callbacks from Python 3.12 on, sys.settrace on 3.11; and events
+handed over.
 
 On 3.11 a trace function in Python can only be set in the calling thread: threads that run already stay unmeasured.
 """
@@ -81,7 +82,8 @@ else:
     _displaced = 0
 
     def attach_here() -> None:
-        """Trace the calling thread; calls count. A tracer found there goes on to be called and comes back at the end."""
+        """Trace the calling thread; calls count. A tracer found there goes on to be called and comes back at the
+        end."""
         _here.count += 1
         _stand_in()
 

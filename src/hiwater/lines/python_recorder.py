@@ -1,7 +1,7 @@
 """The line recorder in Python. It measures only resident memory; native/lines/line_recorder.h explains its terms.
 
-A meter is a Python function that may do anything, so an event calls it before it reads any state. An address identifies a frame, so
-that no frame is kept alive.
+A meter is a Python function that may do anything, so an event calls it before it reads any state. An address identifies
+a frame, so that no frame is kept alive.
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ class _RecorderState:
 
 
 def _complain(error: Exception, meter: object) -> None:
-    """Report an exception that cannot be raised, as the interpreter does. Its default hook accepts no arguments made in Python."""
+    """Report an exception that cannot be raised, as the interpreter does. Its default hook accepts no arguments made
+    in Python."""
     hook: Any = sys.unraisablehook
     if hook is sys.__unraisablehook__:
         import traceback
@@ -134,8 +135,8 @@ class _ThreadState(threading.local):
         self.at_work = threading.Lock()
 
     def of_frame(self, frame: int, code: int) -> list[_Entry]:
-        """The frame's entries at the top of the stack, after the removal of those above, whose end was not seen. Empty for a frame that
-        was not seen before."""
+        """The frame's entries at the top of the stack, after the removal of those above, whose end was not seen.
+        Empty for a frame that was not seen before."""
         if self.generation != _generation:
             self.drop_inactive()
         entries = self.entries
@@ -303,7 +304,8 @@ def _notify(what: int, frame: FrameType, code: CodeType, line: int = 0) -> None:
 
 
 def lines_on_line(frame: FrameType, code: CodeType, line: int) -> None:
-    """A line of watched code begins. A frame that was not seen before is added: it may have begun before it was watched."""
+    """A line of watched code begins. A frame that was not seen before is added: it may have begun before it was
+    watched."""
     if id(code) not in _watched:
         return
     _notify(0, frame, code, line)

@@ -1,4 +1,5 @@
-"""Wraps functions so that they trace their thread while they run: for Python 3.11, which has no events for single code objects."""
+"""Wraps functions so that they trace their thread while they run: for Python 3.11, which has no events for single
+code objects."""
 
 from __future__ import annotations
 
@@ -17,11 +18,11 @@ _ITERABLE_COROUTINE = 0x100
 
 
 def wrap(thing: Any, begin: Switch, end: Switch) -> Any:
-    """Return an object that behaves as `thing`, and calls `begin` before and `end` after each part of it that runs; None if there
-    cannot be one.
+    """Return an object that behaves as `thing`, and calls `begin` before and `end` after each part of it that runs;
+    None if there cannot be one.
 
-    A function is one part. A generator has a part between two yields, a coroutine between two awaits. Other things are treated as by
-    `with_functions()`.
+    A function is one part. A generator has a part between two yields, a coroutine between two awaits. Other things are
+    treated as by `with_functions()`.
     """
     found = []
 
@@ -36,8 +37,8 @@ def wrap(thing: Any, begin: Switch, end: Switch) -> Any:
 def with_functions(thing: Any, replace: Callable[[types.FunctionType], Any]) -> Any:
     """Return an object of the kind of `thing` whose Python functions are those that `replace` returns for them.
 
-    In a class the members are replaced, and some objects are changed in place: the program may have another name for them. An object
-    that holds its function in a way of its own, or has none, is returned unchanged.
+    In a class the members are replaced, and some objects are changed in place: the program may have another name for
+    them. An object that holds its function in a way of its own, or has none, is returned unchanged.
     """
     if isinstance(thing, type):
         for name, member in list(vars(thing).items()):

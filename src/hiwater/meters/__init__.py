@@ -1,4 +1,5 @@
-"""Meters: each reads one quantity and states how exact its figure is. Each source is a module, loaded at its first use."""
+"""Meters: each reads one quantity and states how exact its figure is. Each source is a module, loaded at its first
+use."""
 
 from __future__ import annotations
 
@@ -67,9 +68,11 @@ def device_refusals() -> dict[str, str]:
 
 
 def expand(wanted: Sequence[str], in_use: list[str]) -> tuple[list[str], dict[str, str]]:
-    """The names, with the groups `gpu` (the meters `in_use`) and `nvml` replaced by their meters; and the reason for each group without one.
+    """The names, with the groups `gpu` (the meters `in_use`) and `nvml` replaced by their meters; and the reason for
+    each group without one.
 
-    Raises MeterUnavailable for `nvml` where there is no driver: the program may begin to use a device later, but a driver does not appear.
+    Raises MeterUnavailable for `nvml` where there is no driver: the program may begin to use a device later, but a
+    driver does not appear.
     """
     if not GROUPS.intersection(wanted):
         return list(wanted), {}

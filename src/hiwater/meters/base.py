@@ -14,7 +14,8 @@ Reading = tuple[int, int, bool]
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """How exact a meter's figure is, and why. Reports print them; no caller asks which kernel or allocator is behind a meter."""
+    """How exact a meter's figure is, and why. Reports print them; no caller asks which kernel or allocator is behind
+    a meter."""
 
     name: str
     source: str
@@ -41,8 +42,8 @@ class Traits:
 class Meter:
     """Reads one quantity.
 
-    A meter is opened before its first reading and closed after its last; both may be repeated. The manager of scopes calls `read_and_reset`
-    under a lock, so a meter needs no lock.
+    A meter is opened before its first reading and closed after its last; both may be repeated. The manager of scopes
+    calls `read_and_reset` under a lock, so a meter needs no lock.
     """
 
     name = "meter"
@@ -51,7 +52,8 @@ class Meter:
 
     @property
     def has_lifetime_peak(self) -> bool:
-        """Whether the source's high-water mark covers its whole life. The peak of an interval is then exact if the high-water mark rose in it."""
+        """Whether the source's high-water mark covers its whole life. The peak of an interval is then exact if the
+        high-water mark rose in it."""
         return False
 
     @property
@@ -84,7 +86,8 @@ class Meter:
     def read_and_reset(self) -> Reading:
         """Read the quantity and its peak since the last reset, and reset the peak.
 
-        A source without a high-water mark knows only the value at each reading, so the base class returns the value now as both.
+        A source without a high-water mark knows only the value at each reading, so the base class returns the value now
+        as both.
         """
         now = self.now()
         return now, now, True

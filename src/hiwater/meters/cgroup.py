@@ -1,8 +1,9 @@
-"""The memory of this process's cgroup: all its processes, page cache, kernel memory and tmpfs. A container's limit applies to this sum.
+"""The memory of this process's cgroup: all its processes, page cache, kernel memory and tmpfs. A container's limit
+applies to this sum.
 
-Peaks: since Linux 6.12, v2 resets `memory.peak` for one descriptor alone, so our peak is exact and disturbs no other reader. Older
-kernels cannot do this, and in v1 a reset would affect all readers. There we read the group's lifetime high-water mark: if it rose, the
-peak is exact; otherwise the highest reading is a lower bound.
+Peaks: since Linux 6.12, v2 resets `memory.peak` for one descriptor alone, so our peak is exact and disturbs no other
+reader. Older kernels cannot do this, and in v1 a reset would affect all readers. There we read the group's lifetime
+high-water mark: if it rose, the peak is exact; otherwise the highest reading is a lower bound.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Counters that only rise: CPU time, page faults, context switches, bytes read and written. A scope's value is the difference of two readings.
+"""Counters that only rise: CPU time, page faults, context switches, bytes read and written. A scope's value is the
+difference of two readings.
 
 getrusage is right for these: unlike its ru_maxrss, differences are not disturbed by what the process was before exec.
 """
@@ -27,7 +28,8 @@ _io = KeptFile("/proc/self/io")
 _io_shown = [True]  # if the kernel refuses it once, it always will
 
 Counters = tuple[int, "resource.struct_rusage", bytes]
-"""(perf_counter in ns, getrusage, /proc/self/io as text). The text is parsed only when a result is read, to keep scopes cheap."""
+"""(perf_counter in ns, getrusage, /proc/self/io as text). The text is parsed only when a result is read, to keep
+scopes cheap."""
 
 
 def read() -> Counters:

@@ -1,9 +1,9 @@
 """Live heap and live Python objects, from the engine, which counts every allocation. Peaks are exact to the byte.
 
-Without a recording, the engine counts without stacks, and only while a scope is open. To begin and end counting takes a millisecond,
-so counting goes on for a second after the last scope: a function called in a loop does not pay this cost at each call. The figures
-cover blocks allocated since counting began. They include what hiwater allocates between two readings: some hundred bytes for each
-open scope.
+Without a recording, the engine counts without stacks, and only while a scope is open. To begin and end counting takes a
+millisecond, so counting goes on for a second after the last scope: a function called in a loop does not pay this cost
+at each call. The figures cover blocks allocated since counting began. They include what hiwater allocates between two
+readings: some hundred bytes for each open scope.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ _THREAD = 2
 
 
 class SharedCounting:
-    """The engine's counting, shared by the meters of this module. The first meter that opens begins it; it ends some time after the last closes."""
+    """The engine's counting, shared by the meters of this module. The first meter that opens begins it; it ends some
+    time after the last closes."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -57,7 +58,8 @@ class SharedCounting:
             self._users += 1
 
     def close(self, *, lingers: bool = True) -> None:
-        """Remove one user. After the last one, counting ends LINGER_SECONDS later unless a new one comes; at once if it does not linger."""
+        """Remove one user. After the last one, counting ends LINGER_SECONDS later unless a new one comes; at once if
+        it does not linger."""
         with self._lock:
             self._users -= 1
             if self._users > 0:
@@ -83,13 +85,15 @@ class SharedCounting:
         return {"python": live[2], "native": live[3], "mapping": live[4], "shared": live[5]}
 
     def totals(self) -> tuple[int, int, int, int]:
-        """Return bytes and allocations of the process, then of the calling thread, as differences only. Call it only while counting is open."""
+        """Return bytes and allocations of the process, then of the calling thread, as differences only. Call it only
+        while counting is open."""
         found: tuple[int, int, int, int] = self._core.heap_totals()  # type: ignore[union-attr]
         return found
 
     def reader(self, which: int) -> Callable[[], Reading]:
-        """Return a function that reads figure `which` and its peak since the last call, and resets the peak. 0 is the whole heap, 1 is
-        Python's allocators, 2 is the balance of the calling thread. Call it only while counting is open.
+        """Return a function that reads figure `which` and its peak since the last call, and resets the peak. 0 is the
+        whole heap, 1 is Python's allocators, 2 is the balance of the calling thread. Call it only while counting is
+        open.
 
         It is a function of the engine, without a layer of Python, because scopes call it at every beginning and end.
         """
@@ -115,7 +119,8 @@ class SharedCounting:
             self.end()
 
     def _settle(self) -> None:
-        # Since Python 3.12, a process that forks while it has a second thread gets a warning. Our thread must not cause it.
+        # Since Python 3.12, a process that forks while it has a second thread gets a warning. Our thread must not cause
+        # it.
         with self._lock:
             thread, cancel = self._thread, self._cancel
             self._thread = self._cancel = None
@@ -139,7 +144,8 @@ class SharedCounting:
         core = self._core
         if self._counting_in == 0 or core is None:
             return
-        # The engine stops in a child. Close what the parent opened, and count from 0 if a scope of this thread is still open.
+        # The engine stops in a child. Close what the parent opened, and count from 0 if a scope of this thread is still
+        # open.
         with suppress(core.EngineFault):  # the engine may have closed it already
             core.heap_close()
         self._counting_in = 0
@@ -198,16 +204,19 @@ class _Counted(Meter):
         COUNTING.after_fork()
 
     def now(self) -> int:
-        """Return live bytes of blocks allocated since counting began; for a thread, its balance since an arbitrary start."""
+        """Return live bytes of blocks allocated since counting began; for a thread, its balance since an arbitrary
+        start."""
         return COUNTING.now()[self._which]
 
     def read_and_reset(self) -> Reading:
-        """Return (live now, its peak since the last reset, True). Replaced by the engine's own function once the meter is open."""
+        """Return (live now, its peak since the last reset, True). Replaced by the engine's own function once the
+        meter is open."""
         return COUNTING.reader(self._which)()
 
 
 class Heap(_Counted):
-    """Live bytes of the whole heap: Python's objects, malloc's blocks, usable anonymous mappings, and shared memory that the process created. Requested bytes, not rounded."""
+    """Live bytes of the whole heap: Python's objects, malloc's blocks, usable anonymous mappings, and shared memory
+    that the process created. Requested bytes, not rounded."""
 
     name = "heap"
     _which = 0
@@ -228,7 +237,8 @@ class PythonObjects(_Counted):
 
 
 class ThreadHeap(_Counted):
-    """What one thread allocated minus what it freed, in all allocators. Negative when it frees blocks of other threads."""
+    """What one thread allocated minus what it freed, in all allocators. Negative when it frees blocks of other
+    threads."""
 
     name = "thread"
     per_thread = True

@@ -1,8 +1,9 @@
 """The kernel's figures of this process's memory: resident memory and its peak, and, on demand, PSS, USS and swap.
 
-The peak is the kernel's high-water mark, VmHWM. The kernel updates it with every page, so it misses nothing between two readings, even
-inside one call that holds the GIL. Writing "5" to clear_refs resets it. Its error, `error_bytes`: since Linux 6.2, each CPU keeps back
-up to max(32, 2 x CPUs) pages of each counter, and resident memory is the sum of three counters.
+The peak is the kernel's high-water mark, VmHWM. The kernel updates it with every page, so it misses nothing between two
+readings, even inside one call that holds the GIL. Writing "5" to clear_refs resets it. Its error, `error_bytes`: since
+Linux 6.2, each CPU keeps back up to max(32, 2 x CPUs) pages of each counter, and resident memory is the sum of three
+counters.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ _REMEDY = "this meter needs Linux with /proc mounted"
 class ResidentMeter(Meter):
     """Resident bytes of this process (VmRSS), and their peak since the last reset.
 
-    The peak covers the whole process, all threads included. Where the high-water mark cannot be reset (sandboxes, a read-only /proc), the
-    peak is the highest sample of a thread that does not need the GIL, and `traits` says so.
+    The peak covers the whole process, all threads included. Where the high-water mark cannot be reset (sandboxes, a
+    read-only /proc), the peak is the highest sample of a thread that does not need the GIL, and `traits` says so.
     """
 
     name = "resident"
@@ -39,7 +40,8 @@ class ResidentMeter(Meter):
         self._clear = KeptFile(f"{folder}/clear_refs", os.O_WRONLY)
         self._error_bytes = peak_error_bytes()
         self._seen = 0  # the highest value since our last reset: if VmHWM is lower, something else has reset it
-        # The lowest ru_maxrss so far. ru_maxrss is max(VmHWM, the peak before exec), so the peak before exec is no higher.
+        # The lowest ru_maxrss so far. ru_maxrss is max(VmHWM, the peak before exec), so the peak before exec is no
+        # higher.
         self._lowest_maximum = sys.maxsize
         self._refusal: str | None = None
         self._watch: Watch | None = None
@@ -100,7 +102,8 @@ class ResidentMeter(Meter):
         return max(now, self.high_water_mark())
 
     def read_and_reset(self) -> Reading:
-        """Return (resident bytes now, their peak since the last reset, whether nothing else reset the peak), and reset the peak."""
+        """Return (resident bytes now, their peak since the last reset, whether nothing else reset the peak), and
+        reset the peak."""
         if self._refusal is not None:
             now = self.now()
             return now, max(now, self._watch.read_and_reset() if self._watch is not None else 0), True
@@ -125,8 +128,8 @@ class ResidentMeter(Meter):
     def _read_and_reset_in_python(self) -> tuple[int, int]:
         clear = self._clear.descriptor()  # checked, because we write to this one
         now = self.now()
-        # getrusage costs a tenth of /proc/self/status, but its maximum survives exec: a small program that a large one started
-        # reports the peak of the large one. Only a value above the lowest so far must be the current VmHWM.
+        # getrusage costs a tenth of /proc/self/status, but its maximum survives exec: a small program that a large one
+        # started reports the peak of the large one. Only a value above the lowest so far must be the current VmHWM.
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         if now < peak <= self._lowest_maximum:
             self._lowest_maximum = peak
@@ -196,7 +199,8 @@ class _Rollup(Meter):
 
 
 class Pss(_Rollup):
-    """Resident bytes, with each shared page divided by the number of processes that share it. Can be summed over processes."""
+    """Resident bytes, with each shared page divided by the number of processes that share it. Can be summed over
+    processes."""
 
     name = "pss"
     description = "private pages, and this process's share of shared ones"
@@ -212,7 +216,8 @@ class Uss(_Rollup):
 
 
 class Swap(_Rollup):
-    """Bytes of this process in swap. When the kernel swaps pages out, resident memory falls although nothing was freed."""
+    """Bytes of this process in swap. When the kernel swaps pages out, resident memory falls although nothing was
+    freed."""
 
     name = "swap"
     description = "swapped out"

@@ -1,8 +1,8 @@
 """Where resident memory is: in Python's allocators, in malloc, in mappings, or in none that can be named.
 
-Every page that smaps counts is in exactly one row, so the rows add up to resident memory. The row "unexplained" has the remaining
-difference and the memory that allocators share with something unknown; it is always printed. The engine does the reading
-(native/residency/); a recording takes the same residency snapshots from a thread of its own.
+Every page that smaps counts is in exactly one row, so the rows add up to resident memory. The row "unexplained" has the
+remaining difference and the memory that allocators share with something unknown; it is always printed. The engine does
+the reading (native/residency/); a recording takes the same residency snapshots from a thread of its own.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ class LargeResidentBlock:
     """One large block or mapping."""
 
     kind: str
-    """"malloc" for a block with a mapping of its own from malloc, "mapping" for any other anonymous or shared mapping."""
+    """"malloc" for a block with a mapping of its own from malloc, "mapping" for any other anonymous or shared
+    mapping."""
     address: int
     bytes: int
     touched_bytes: int
@@ -124,7 +125,8 @@ def breakdown() -> Breakdown:
 
 
 def touched_bytes(buffer: object) -> tuple[int, int]:
-    """Return (resident bytes, total bytes) of an array, a tensor on the CPU, or a writable buffer. Counts whole pages at both ends.
+    """Return (resident bytes, total bytes) of an array, a tensor on the CPU, or a writable buffer. Counts whole pages
+    at both ends.
 
     Raises TypeError for an object without memory of its own, MeterUnavailable where hiwater has no engine.
     """

@@ -1,4 +1,5 @@
-"""tracemalloc as a meter. Used only when named explicitly, because it slows a program several times and needs much memory."""
+"""tracemalloc as a meter. Used only when named explicitly, because it slows a program several times and needs much
+memory."""
 
 from __future__ import annotations
 
@@ -8,8 +9,8 @@ from hiwater.meters.base import Meter, Reading, Traits
 class Traced(Meter):
     """Bytes that tracemalloc has traced. If the program started tracing, tracing continues after the last scope.
 
-    tracemalloc has one peak for the process, and each reading resets it. So while a scope with this meter is open, the peak in the
-    program's `get_traced_memory()` begins at the last reset.
+    tracemalloc has one peak for the process, and each reading resets it. So while a scope with this meter is open, the
+    peak in the program's `get_traced_memory()` begins at the last reset.
     """
 
     name = "tracemalloc"

@@ -1,5 +1,6 @@
-"""This process and all its descendants. The figure is a sum of PSS, which counts a page shared by five processes once; a sum of RSS counts
-it five times. For a process whose PSS may not be read, the sum has its RSS, and the figure says so."""
+"""This process and all its descendants. The figure is a sum of PSS, which counts a page shared by five processes
+once; a sum of RSS counts it five times. For a process whose PSS may not be read, the sum has its RSS, and the figure
+says so."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ class TreeReading:
     bytes: int
     processes: int
     by_resident: int
-    """How many processes count with their RSS, which counts shared pages several times: the sum is then an upper bound."""
+    """How many processes count with their RSS, which counts shared pages several times: the sum is then an upper
+    bound."""
 
     @property
     def is_exact(self) -> bool:
@@ -50,7 +52,8 @@ class Tree(Meter):
 
     @property
     def traits(self) -> Traits:
-        """Read only when scopes begin and end: the kernel has no high-water mark for a sum over processes, except a cgroup's."""
+        """Read only when scopes begin and end: the kernel has no high-water mark for a sum over processes, except a
+        cgroup's."""
         reason = "read when a scope begins or ends, not between; meters=('cgroup',) has an exact peak"
         if self._by_resident:
             reason = f"{self._by_resident} processes do not show their PSS and count with their RSS; {reason}"

@@ -17,8 +17,8 @@ INTERVAL_SECONDS = 0.001
 
 
 class Watch:
-    """Samples resident memory every millisecond, in a native thread that does not need the GIL. Without the engine, it is a Python
-    thread, which takes no samples while a call holds the GIL. `source` says which one it is."""
+    """Samples resident memory every millisecond, in a native thread that does not need the GIL. Without the engine,
+    it is a Python thread, which takes no samples while a call holds the GIL. `source` says which one it is."""
 
     def __init__(self, read: Callable[[], int]) -> None:
         self._read = read

@@ -1,7 +1,7 @@
 """hiwater in notebooks and in IPython: `%load_ext hiwater`, then `%hiwater on` and `%%hiwater`.
 
-This package runs in the measured kernel, so it imports only the standard library, IPython and the engine. Separate processes make
-reports and drawings. The names below are imported at their first use.
+This package runs in the measured kernel, so it imports only the standard library, IPython and the engine. Separate
+processes make reports and drawings. The names below are imported at their first use.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ def load_ipython_extension(shell: Any) -> None:
 
 
 def unload_ipython_extension(shell: Any) -> None:
-    """Called by `%unload_ext hiwater`: the logger stops, the magics stay known to IPython, as it has no way to forget them."""
+    """Called by `%unload_ext hiwater`: the logger stops, the magics stay known to IPython, as it has no way to
+    forget them."""
     from hiwater.notebook import magics
 
     magics.unload(shell)

@@ -47,7 +47,8 @@ def of_session(shell: Any) -> list[tuple[str, str, str]]:
 
 
 def show_first_line(file: str, typed: str) -> None:
-    """Have tracebacks and reports show the first line of a cell as it was typed, and not what it was transformed into."""
+    """Have tracebacks and reports show the first line of a cell as it was typed, and not what it was transformed
+    into."""
     old: dict[str, Any] = getattr(linecache, "_ipython_cache", {})  # of IPython up to 8
     caches: tuple[dict[str, Any], ...] = (linecache.cache, old)
     for cache in caches:
@@ -66,14 +67,16 @@ def number(shell: Any, file: str) -> int | None:
 
 
 def compiled(shell: Any, text: str, execution: int, typed: str) -> str:
-    """Make IPython keep the text of code that is run in addition to cells, and return the file name with which to compile it."""
+    """Make IPython keep the text of code that is run in addition to cells, and return the file name with which to
+    compile it."""
     file: str = shell.compile.cache(text, execution, raw_code=typed)
     _numbers[file] = execution
     return file
 
 
 def _number_before_8_7(shell: Any, file: str) -> int | None:
-    """The same where IPython has no name for code: from 8.0 on it knows the numbers, in 7 (Colab's) a terminal's file name has one in it."""
+    """The same where IPython has no name for code: from 8.0 on it knows the numbers, in 7 (Colab's) a terminal's
+    file name has one in it."""
     match = re.match(r"<ipython-input-(\d+)-", file)
     if match:
         return int(match[1])
@@ -82,7 +85,8 @@ def _number_before_8_7(shell: Any, file: str) -> int | None:
 
 
 def _from_history(shell: Any) -> dict[str, int]:
-    """Numbers by file names for a kernel with IPython 7, which makes the name from what was typed alone; the history has that, too."""
+    """Numbers by file names for a kernel with IPython 7, which makes the name from what was typed alone; the history
+    has that, too."""
     global _read  # noqa: PLW0603 - a session has one history
     typed = shell.history_manager.input_hist_raw
     for execution in range(_read, len(typed)):

@@ -24,8 +24,9 @@ class Memory(NamedTuple):
 
 
 class CellData(NamedTuple):
-    """A cell's figures. `ram` is resident memory of the whole process. `gpu` has one entry for each device that the session uses: the bytes that
-    the library handed out. `time` is in seconds. `allocated` is the live bytes, counted since the logger started; None without the engine."""
+    """A cell's figures. `ram` is resident memory of the whole process. `gpu` has one entry for each device that the
+    session uses: the bytes that the library handed out. `time` is in seconds. `allocated` is the live bytes, counted
+    since the logger started; None without the engine."""
 
     ram: Memory
     gpu: tuple[Memory, ...]
@@ -35,8 +36,8 @@ class CellData(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A cell that ran: its execution number, first line, start (seconds since the epoch), duration and figures, and the class of the
-    exception that ended it, or ""."""
+    """A cell that ran: its execution number, first line, start (seconds since the epoch), duration and figures, and
+    the class of the exception that ended it, or ""."""
 
     number: int
     source: str

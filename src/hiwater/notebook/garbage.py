@@ -1,9 +1,10 @@
-"""Collects garbage before and after cells, without a full collection after each. A full one takes some 0.2 µs for every object of the session,
-10 ms in a fresh kernel.
+"""Collects garbage before and after cells, without a full collection after each. A full one takes some 0.2 µs for every
+object of the session, 10 ms in a fresh kernel.
 
-Objects of the cell are in the youngest generation, unless another collection ran. This generation is always collected. Older objects
-become garbage only if the cell dropped them. So the older generations are also collected if a variable that may have held some was
-deleted or rebound, after an error, if other collections ran, and if the cell took so long that the cost is small.
+Objects of the cell are in the youngest generation, unless another collection ran. This generation is always collected.
+Older objects become garbage only if the cell dropped them. So the older generations are also collected if a variable
+that may have held some was deleted or rebound, after an error, if other collections ran, and if the cell took so long
+that the cost is small.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ _NO_DIFFERENCE = 20  # times as long as a full collection
 
 
 class Collector:
-    """Collects before and after a cell. If a quick cell drops older cycles in another way, such as `cache.clear()`, the next full collection
-    finds them."""
+    """Collects before and after a cell. If a quick cell drops older cycles in another way, such as `cache.clear()`,
+    the next full collection finds them."""
 
     def __init__(self) -> None:
         self._full_ns = 0  # the time of the last full collection
@@ -48,7 +49,8 @@ class Collector:
 
 
 def _identities(names: Mapping[str, object]) -> dict[str, int]:
-    """The values of variables that may be in cycles. IPython's own variables are skipped: they change with every cell, and drop nothing."""
+    """The values of variables that may be in cycles. IPython's own variables are skipped: they change with every
+    cell, and drop nothing."""
     # One object, where a list of the items would be as many as there are names, and cause a collection.
     settled = dict(names)
     return {name: id(value) for name, value in settled.items() if gc.is_tracked(value) and not name.startswith("_")}

@@ -1,8 +1,8 @@
 """Which variables hold how much memory: sizes of values without copying them, and each object counted once.
 
-Up to `MOST_PARTS` objects and buffers, all of them are counted. Beyond that, elements of large containers are sampled. An element is selected
-by its own identity, so every container that holds it makes the same choice. Estimates have a standard error. What C code holds
-beside its objects is not seen.
+Up to `MOST_PARTS` objects and buffers, all of them are counted. Beyond that, elements of large containers are sampled.
+An element is selected by its own identity, so every container that holds it makes the same choice. Estimates have a
+standard error. What C code holds beside its objects is not seen.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _MIX, _MASK, _HASHES = (
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """`total_bytes` is all that the value holds, `own_bytes` what no variable that was counted before it holds as well. `note` names what it
-    shares with whom. `standard_error_bytes` is that of `total_bytes`, 0 where nothing was sampled. `complete` is False where only part of
-    the value was looked at, and the sizes are lower bounds."""
+    """`total_bytes` is all that the value holds, `own_bytes` what no variable that was counted before it holds as
+    well. `note` names what it shares with whom. `standard_error_bytes` is that of `total_bytes`, 0 where nothing was
+    sampled. `complete` is False where only part of the value was looked at, and the sizes are lower bounds."""
 
     name: str
     kind: str
@@ -49,7 +49,8 @@ class Variable:
 
 @dataclass(slots=True)
 class Count:
-    """What one value holds: in all, of its own, and together with values that were counted before it, by their names."""
+    """What one value holds: in all, of its own, and together with values that were counted before it, by their
+    names."""
 
     total: float = 0.0
     own: float = 0.0
@@ -92,7 +93,8 @@ class Inventory:
     """Counts values one after another, and knows which of them was the first to hold what."""
 
     def __init__(self, rate: float, most: int, *, is_last: bool) -> None:
-        """Sample elements of large containers at `rate`, and hold `most` parts: where there are more, the last attempt ignores them."""
+        """Sample elements of large containers at `rate`, and hold `most` parts: where there are more, the last
+        attempt ignores them."""
         self.rate = rate
         self._most = most
         self._is_last = is_last
@@ -189,8 +191,8 @@ def attempt(work: Callable[[Inventory], Result], most: int) -> Result:
 
 
 def variables(names: Mapping[str, object], hidden: Iterable[str] = ()) -> list[Variable]:
-    """The variables of a namespace, those that hold most of their own first. What several hold is counted for the first of them that is
-    no view; so `own_bytes` sum up to what they hold together."""
+    """The variables of a namespace, those that hold most of their own first. What several hold is counted for the
+    first of them that is no view; so `own_bytes` sum up to what they hold together."""
     return _counted(names, hidden)[0]
 
 
@@ -231,7 +233,8 @@ def _variable(name: str, value: object, count: Count) -> Variable:
 
 
 def of_session(shell: Any) -> str:
-    """The variables of a notebook as a table, with the values of cells that IPython keeps beside them: in `Out`, and as `_11`."""
+    """The variables of a notebook as a table, with the values of cells that IPython keeps beside them: in `Out`, and
+    as `_11`."""
     outputs = {f"_{number}": value for number, value in shell.user_ns.get("_oh", {}).items()}
     found, rate = _counted({**shell.user_ns, **outputs}, {*shell.user_ns_hidden}.difference(outputs))
     return text([_as_output(one) if one.name in outputs and not one.note else one for one in found], rate)

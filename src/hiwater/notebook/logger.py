@@ -1,4 +1,5 @@
-"""The cell logger: prints a line with the figures of every cell. It uses IPython's events, so the cell itself is not changed."""
+"""The cell logger: prints a line with the figures of every cell. It uses IPython's events, so the cell itself is not
+changed."""
 
 from __future__ import annotations
 
@@ -31,8 +32,8 @@ _latest: CellLogger | None = None
 class CellLogger:
     """Measures every cell between `start()` and `stop()`, and prints a line after each.
 
-    Peaks are as exact as those of scopes (docs/scopes.md): they include temporary memory inside one call into C. The figures are of the
-    whole process while the cell runs, with background threads.
+    Peaks are as exact as those of scopes (docs/scopes.md): they include temporary memory inside one call into C. The
+    figures are of the whole process while the cell runs, with background threads.
     """
 
     def __init__(
@@ -46,11 +47,12 @@ class CellLogger:
     ) -> None:
         """Make a logger. It measures after `start()`.
 
-        `compact` prints a shorter line, `quiet` none. `gc_collect` collects garbage before each cell, and after it before the figures are
-        read. Reference cycles of a cell are then in its peak, but not in what it kept, and cycles of earlier cells are not counted. Without
-        it, the figures are those of the program alone. `trim` makes the C library return free memory to the system after each cell. Then
-        resident memory is nearer to the live bytes, and the next cell is slower, because it requests memory again. `shell` is IPython's
-        shell, by default the running one.
+        `compact` prints a shorter line, `quiet` none. `gc_collect` collects garbage before each cell, and after it
+        before the figures are read. Reference cycles of a cell are then in its peak, but not in what it kept, and
+        cycles of earlier cells are not counted. Without it, the figures are those of the program alone. `trim` makes
+        the C library return free memory to the system after each cell. Then resident memory is nearer to the live
+        bytes, and the next cell is slower, because it requests memory again. `shell` is IPython's shell, by default the
+        running one.
         """
         self.compact = compact
         self.gc_collect = gc_collect
@@ -69,7 +71,8 @@ class CellLogger:
 
     @property
     def data(self) -> CellData:
-        """The figures of the last cell, in bytes and seconds. Raises MeterUnavailable before the first one has ended."""
+        """The figures of the last cell, in bytes and seconds. Raises MeterUnavailable before the first one has
+        ended."""
         return self.last.data
 
     @property
@@ -85,7 +88,8 @@ class CellLogger:
         return list(self._cells)
 
     def dataframe(self) -> Any:
-        """The history as a pandas DataFrame with a row for each cell. Raises ExtraMissing if pandas is not installed."""
+        """The history as a pandas DataFrame with a row for each cell. Raises ExtraMissing if pandas is not
+        installed."""
         from importlib import import_module
 
         try:

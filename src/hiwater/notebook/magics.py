@@ -37,8 +37,8 @@ _USAGE = f"%hiwater {' | '.join(_WORDS)} | STATEMENT, or %%hiwater {_OPTIONS}"
 
 
 def marked(lines: list[str]) -> list[str]:
-    """The input transformation of `%%hiwater`. Its line becomes one that begins a recording; the rest is an ordinary cell with its own line
-    numbers, `await`, tracebacks and value. IPython calls this for every cell."""
+    """The input transformation of `%%hiwater`. Its line becomes one that begins a recording; the rest is an ordinary
+    cell with its own line numbers, `await`, tracebacks and value. IPython calls this for every cell."""
     found = _FIRST_LINE.match(lines[0]) if lines else None
     if found is None:
         return lines
@@ -50,7 +50,8 @@ def marked(lines: list[str]) -> list[str]:
 
 
 def _as_typed(method: Method) -> Method:
-    """A statement is Python, so IPython must not replace `{names}`. The types of IPython's own decorator fit no method."""
+    """A statement is Python, so IPython must not replace `{names}`. The types of IPython's own decorator fit no
+    method."""
     decorate: Any = no_var_expand
     decorated: Method = decorate(method)
     return decorated
@@ -67,16 +68,16 @@ class HiwaterMagics(Magics):
     def hiwater(self, line: str = "", cell: str | None = None) -> Any:
         """Measure cells, or record one with the stacks that held its memory.
 
-        %hiwater on [--compact] [--no-gc] [--trim]   a line after every cell: peak above its start, kept, resident and allocated
-        %hiwater off                                 stop that
-        %hiwater vars                                the variables that hold most memory
-        %hiwater holders [TYPE | FILE:LINE]          what holds the objects of this session, or those of a type or from a line
-        %hiwater timeline                            the session so far, with cells as bands
-        %hiwater forget                              release what the last traceback keeps alive
-        %hiwater STATEMENT                           record a statement, also one that awaits
-        %%hiwater [--sample SIZE] [-o FILE] [--lines] [--kept]
-                                                     record the cell: --sample records a sample of the blocks below SIZE, -o keeps the
-                                                     capture, --lines shows source line by line, --kept what was kept, not the peak
+        %hiwater on [--compact] [--no-gc] [--trim]   a line after every cell: peak above its start, kept, resident and
+        allocated %hiwater off                                 stop that %hiwater vars
+        the variables that hold most memory %hiwater holders [TYPE | FILE:LINE]          what holds the objects of this
+        session, or those of a type or from a line %hiwater timeline                            the session so far, with
+        cells as bands %hiwater forget                              release what the last traceback keeps alive %hiwater
+        STATEMENT                           record a statement, also one that awaits %%hiwater [--sample SIZE] [-o FILE]
+        [--lines] [--kept]
+                                                     record the cell: --sample records a sample of the blocks below
+                                                     SIZE, -o keeps the capture, --lines shows source line by line,
+                                                     --kept what was kept, not the peak
         """
         __tracebackhide__ = True  # a cell that fails shows frames of its own
         return self._obey("hiwater", line, cell)
@@ -181,8 +182,8 @@ class HiwaterMagics(Magics):
             raise UsageError(str(error)) from None
 
     def _run_recorded(self, recording_options: RecordingOptions, code: str, first_line: str | None = None) -> Any:
-        """Run code in the notebook's names and return the value of its last expression, as the cell would have. `first_line` is that of
-        the cell, where the code is the rest of it."""
+        """Run code in the notebook's names and return the value of its last expression, as the cell would have.
+        `first_line` is that of the cell, where the code is the rest of it."""
         __tracebackhide__ = True
         shell: Any = self.shell
         text = shell.transform_cell(code)
@@ -228,8 +229,8 @@ class HiwaterMagics(Magics):
                 recording.finish()
 
     def awaiting(self, lines: list[str]) -> list[str]:
-        """The transformation of magics whose code awaits, after IPython has made them calls: the cell awaits the call. IPython calls this for
-        every cell."""
+        """The transformation of magics whose code awaits, after IPython has made them calls: the cell awaits the
+        call. IPython calls this for every cell."""
         shell: Any = self.shell
         return [
             _CALL.sub(lambda call: f"{'await ' * self._awaits(call[0])}{call[0]}", line) if shell.autoawait else line
@@ -246,7 +247,8 @@ class HiwaterMagics(Magics):
             return False
 
     def _running_file(self) -> str:
-        """The file name in the code of the cell that called the magic: the nearest frame whose globals are the notebook's names."""
+        """The file name in the code of the cell that called the magic: the nearest frame whose globals are the
+        notebook's names."""
         shell: Any = self.shell
         frame: Any = sys._getframe(1)
         while frame is not None and frame.f_globals is not shell.user_ns:
@@ -305,7 +307,8 @@ def _of_statement(magics: HiwaterMagics, line: str) -> tuple[RecordingOptions, s
 
 
 def _check_statement(shell: Any, word: str, statement: str) -> None:
-    """Raise UsageError for what is no statement, or has names that do not exist: it was meant to be a word of `%hiwater`."""
+    """Raise UsageError for what is no statement, or has names that do not exist: it was meant to be a word of
+    `%hiwater`."""
     try:
         unknown = unknown_names(ast.parse(shell.transform_cell(statement)), shell.user_ns)
     except SyntaxError as error:

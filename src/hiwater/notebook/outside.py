@@ -1,4 +1,5 @@
-"""Runs `hiwater.notebook.rendering` in a process of its own: NumPy, rich and matplotlib must not appear in the kernel that is measured."""
+"""Runs `hiwater.notebook.rendering` in a process of its own: NumPy, rich and matplotlib must not appear in the
+kernel that is measured."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Splits values into parts: their own memory, each part with a key, and the other objects that they hold.
 
-The key of an object is its identity, that of a buffer the address of its storage. So an array, its views and a frame over it share a part,
-and a string in a list and in a column is one object.
+The key of an object is its identity, that of a buffer the address of its storage. So an array, its views and a frame
+over it share a part, and a string in a list and in a column is one object.
 """
 
 from __future__ import annotations
@@ -107,7 +107,8 @@ def _frame(frame: Any) -> Parts:
 
 
 def _values(column: Any, parts: Parts) -> list[object]:
-    """The values of a series or an index, if they are arrays with visible storage or objects; otherwise only their size is added to `parts`."""
+    """The values of a series or an index, if they are arrays with visible storage or objects; otherwise only their
+    size is added to `parts`."""
     values = column if type(column).__name__ in _COMPUTED_INDEXES else column.array
     array = getattr(values, "_ndarray", None)
     if array is not None:

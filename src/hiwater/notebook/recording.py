@@ -37,8 +37,8 @@ class CellRecording:
     """One recording in the session, from `begin()` to `finish()`."""
 
     def __init__(self, shell: Any, recording_options: RecordingOptions, title: str, file: str) -> None:
-        """`title` is its title in the report, `file` the file name of the code that will run. Raises HiwaterError for an invalid size or
-        path."""
+        """`title` is its title in the report, `file` the file name of the code that will run. Raises HiwaterError
+        for an invalid size or path."""
         self._shell = shell
         self._recording_options = recording_options
         self._title = title

@@ -104,7 +104,8 @@ def _summary(report: Report) -> Iterator[str]:
 
 
 def _held(report: Report, ranking: Ranking, sources: Sources) -> Iterator[str]:
-    """The lines that held most, and one row for memory outside the user's lines. Rows below a thousandth are left out."""
+    """The lines that held most, and one row for memory outside the user's lines. Rows below a thousandth are left
+    out."""
     whole = report.holdings.total_bytes
     yield f"  held at {report.snapshot_words}, by lines of your code with what they called in libraries:"
     for line in ranking.lines[:_LINES_SHOWN]:
@@ -129,7 +130,8 @@ def _held(report: Report, ranking: Ranking, sources: Sources) -> Iterator[str]:
 
 
 def drawn(cells: Sequence[dict[str, Any]]) -> dict[str, str]:
-    """The drawing of these cells by MIME type. The time of the peak in a cell is unknown, so a cell is drawn at its peak throughout."""
+    """The drawing of these cells by MIME type. The time of the peak in a cell is unknown, so a cell is drawn at its
+    peak throughout."""
     spans, is_shortened = _bands(cells)
     at = [snapshot for span in spans for snapshot in (span.start, span.end)]
     held = [size for cell in cells for size in (cell["peak_bytes"], cell["end_bytes"])]
@@ -149,7 +151,8 @@ def drawn(cells: Sequence[dict[str, Any]]) -> dict[str, str]:
 
 
 def _bands(cells: Sequence[dict[str, Any]]) -> tuple[tuple[Span, ...], bool]:
-    """The place of each cell, and whether pauses were shortened, since short cells could not be seen next to pauses of minutes."""
+    """The place of each cell, and whether pauses were shortened, since short cells could not be seen next to pauses
+    of minutes."""
     longest_pause = sum(cell["seconds"] for cell in cells) * _LONGEST_PAUSE
     spans: list[Span] = []
     left_out, ended = 0.0, cells[0]["start"]

@@ -53,7 +53,8 @@ def forget() -> int:
     for one in _tracebacks():
         traceback.clear_frames(one)
     for frame in frames:
-        # Up to Python 3.12, reading a frame's locals, as IPython's tracebacks do, leaves a copy in the frame. The next reading empties it.
+        # Up to Python 3.12, reading a frame's locals, as IPython's tracebacks do, leaves a copy in the frame. The next
+        # reading empties it.
         frame.f_locals  # noqa: B018
     return len(frames)
 

@@ -1,4 +1,5 @@
-"""A recording's work for accelerators. It begins when the program has loaded a library that uses one; until then, none of it is loaded."""
+"""A recording's work for accelerators. It begins when the program has loaded a library that uses one; until then,
+none of it is loaded."""
 
 from __future__ import annotations
 
@@ -21,16 +22,16 @@ _waiting: list[Accelerators] = []
 
 
 class Accelerators:
-    """The devices of one recording, from `begin()` to `finish()`, and the histories of their libraries, until `end()`. `core` is the native
-    engine."""
+    """The devices of one recording, from `begin()` to `finish()`, and the histories of their libraries, until
+    `end()`. `core` is the native engine."""
 
     def __init__(self, core: Any, *, histories: bool) -> None:
         self._core = core
         self._wants_histories = histories
         self._histories: DeviceHistories | None = None
         self._sampler: DeviceSampler | None = None
-        # Locked by the call that starts the sampler, and for ever once the recording ends. The engine's check may come in the middle of
-        # another start, and threads may start at the same time.
+        # Locked by the call that starts the sampler, and for ever once the recording ends. The engine's check may come
+        # in the middle of another start, and threads may start at the same time.
         self._start = _thread.allocate_lock()
 
     def prepare(self) -> None:
@@ -77,7 +78,8 @@ class Accelerators:
         self._leave_waiting()
 
     def attach(self, path: str) -> None:
-        """Attach the histories of libraries to the finished capture at `path`. If that fails, a warning says so; the capture stays valid."""
+        """Attach the histories of libraries to the finished capture at `path`. If that fails, a warning says so; the
+        capture stays valid."""
         found = self._histories.collect() if self._histories is not None else {}
         if not found:
             return
@@ -128,7 +130,8 @@ class Accelerators:
 
 
 def check_now() -> None:
-    """Have the recording of this process, if any, check now which libraries are loaded, instead of at its next check."""
+    """Have the recording of this process, if any, check now which libraries are loaded, instead of at its next
+    check."""
     for waiting in tuple(_waiting):
         waiting.start_if_loaded()
 

@@ -1,7 +1,8 @@
 """Records the Python processes that a recorded program starts.
 
-A forked child goes on recording by itself (native/session/children.h). Every program that is executed has an entry in its environment, `HIWATER_RUN`,
-which `start()` reads when an interpreter starts. The processes of a run put their captures into one folder beside the first capture.
+A forked child goes on recording by itself (native/session/children.h). Every program that is executed has an entry in
+its environment, `HIWATER_RUN`, which `start()` reads when an interpreter starts. The processes of a run put their
+captures into one folder beside the first capture.
 """
 
 from __future__ import annotations
@@ -19,21 +20,24 @@ from hiwater.recording.recorder import Recorder
 
 _running: list[Recorder] = []
 _first_capture: list[str] = []
-"""That of the run, where this process was its first one and has executed this program: at its end are the last lines of the run."""
+"""That of the run, where this process was its first one and has executed this program: at its end are the last lines
+of the run."""
 _SET_BY_HIWATER = 0x9A7  # the last bits of a ceiling that hiwater has set: kOurs of native/base/own_limit.h
 
 
 def start() -> None:
-    """Record this process if a recorded program started it. `hiwater.pth` and `hiwater.start` in site-packages call this when an interpreter
-    starts with the entry in its environment. The program does not see the entry: its children get it as it did."""
+    """Record this process if a recorded program started it. `hiwater.pth` and `hiwater.start` in site-packages call
+    this when an interpreter starts with the entry in its environment. The program does not see the entry: its
+    children get it as it did."""
     entry = os.environ.pop("HIWATER_RUN", "")
     if entry and not is_own_command():  # `hiwater run` records by itself
         _record_here(entry)
 
 
 def _record_here(entry: str) -> None:
-    """Record this process, a child of the run that `entry`, the value of `HIWATER_RUN`, describes. Nothing of this may disturb the program:
-    if it cannot be recorded, it runs without. The run's index has the start of this process, so its report says so."""
+    """Record this process, a child of the run that `entry`, the value of `HIWATER_RUN`, describes. Nothing of this
+    may disturb the program: if it cannot be recorded, it runs without. The run's index has the start of this
+    process, so its report says so."""
     try:
         options, _, folder = entry.partition(";folder=")  # which may have any character
         fields = dict(field.split("=", 1) for field in options.split(";")) | {"folder": folder}
@@ -77,15 +81,16 @@ def _record_here(entry: str) -> None:
 
 
 def _goes_on(fields: dict[str, str]) -> bool:
-    """Whether the run does: a program that it started keeps the entry, and may start an interpreter long after its end. It does not if both its first
-    process and the one that added the entry have ended."""
+    """Whether the run does: a program that it started keeps the entry, and may start an interpreter long after its
+    end. It does not if both its first process and the one that added the entry have ended."""
     if int(fields["space"]) != process_identity.number_space():
         return True  # their numbers mean nothing here
     return any(map(process_identity.runs, (fields["by"], fields["first"])))
 
 
 def _inherited(limit: int) -> int:
-    """The ceiling of the run, `limit`, if it is still in force here: the inherited one has the parent's tables in it. 0 if the program has set another."""
+    """The ceiling of the run, `limit`, if it is still in force here: the inherited one has the parent's tables in
+    it. 0 if the program has set another."""
     import resource
 
     return limit if resource.getrlimit(resource.RLIMIT_AS)[0] & 0xFFF == _SET_BY_HIWATER else 0

@@ -1,9 +1,9 @@
 """Inside the recorded process: the histories of GPU libraries during a recording.
 
-This loads and initialises nothing. When the program has initialised CUDA, torch's allocator records a bounded history with Python stacks;
-if the program has switched that history on already, it is used and stays on. JAX always has its profile, which is read at the end. The
-histories are attached to the capture unchanged and parsed later, possibly by another process. docs/gpu-history.md says what was tested
-on a GPU.
+This loads and initialises nothing. When the program has initialised CUDA, torch's allocator records a bounded history
+with Python stacks; if the program has switched that history on already, it is used and stays on. JAX always has its
+profile, which is read at the end. The histories are attached to the capture unchanged and parsed later, possibly by
+another process. docs/gpu-history.md says what was tested on a GPU.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from typing import Any
 
 MOST_EVENTS = 100_000
-"""The number of events in torch's ring buffer for each device; newer ones replace older ones. According to torch's manual, an event with C++
-frames takes several KB. A snapshot of 100,000 events takes about a second (pytorch #172672: 0.7 s)."""
+"""The number of events in torch's ring buffer for each device; newer ones replace older ones. According to torch's
+manual, an event with C++ frames takes several KB. A snapshot of 100,000 events takes about a second (pytorch
+#172672: 0.7 s)."""
 
 _active: list[DeviceHistories] = []
 
@@ -41,7 +42,8 @@ class DeviceHistories:
         self.check()
 
     def check(self) -> bool:
-        """Begin the history if the program has begun to use a device; return True if no further check is needed. Never raises."""
+        """Begin the history if the program has begun to use a device; return True if no further check is needed.
+        Never raises."""
         if self._owner != os.getpid():
             return True
         try:

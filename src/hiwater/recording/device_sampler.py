@@ -1,7 +1,8 @@
 """Samples the devices of a recording: their figures over time, each with the peak since the sample before.
 
-While no GPU library is loaded, none of this runs: the engine's thread has the interpreter check `sys.modules` from time to time. Once a
-device is in use, a Python thread measures one interval after the other, as scopes do, so that no peak is lost between two samples.
+While no GPU library is loaded, none of this runs: the engine's thread has the interpreter check `sys.modules` from time
+to time. Once a device is in use, a Python thread measures one interval after the other, as scopes do, so that no peak
+is lost between two samples.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ class SampledDevice:
         self.now: dict[str, int] = {}
         self.terms_at = 0.0
         self.terms_height = -1
-        # A lifetime peak is the recording's peak if the program began to use the device during the recording, or if it has risen since.
+        # A lifetime peak is the recording's peak if the program began to use the device during the recording, or if it
+        # has risen since.
         self.note = backend.refusal(device)
         has_peak = any(standing.peak != UNKNOWN for standing in backend.standings(device).values())
         self.exact = not self.note or (came_late and has_peak)
@@ -74,11 +76,13 @@ class DeviceSampler:
         self.trouble = ""
         """Why devices are not sampled, or no longer; "" if they are."""
         self.driver_trouble = ""
-        """Why the driver's figures are missing in the whole recording or at its end; "" if they are complete, or there is no driver."""
+        """Why the driver's figures are missing in the whole recording or at its end; "" if they are complete, or
+        there is no driver."""
 
     def begin(self, *, late: bool = False) -> bool:
-        """Check for devices from now on, and return whether one is in use; it is measured from now on. `late` says that the recording began
-        before the program had loaded a library for it: then all figures of the device belong to the recording."""
+        """Check for devices from now on, and return whether one is in use; it is measured from now on. `late` says
+        that the recording began before the program had loaded a library for it: then all figures of the device
+        belong to the recording."""
         self._from_start = not late
         is_in_use = self.consider()
         self._from_start = self._from_start and is_in_use
@@ -91,7 +95,8 @@ class DeviceSampler:
         return not is_import_under_way(self._core.DEVICE_LIBRARIES) and self._safely(self._consider)
 
     def finish(self) -> None:
-        """Take the last sample. A device that no check has found, because the program was too short, gets its lifetime peak."""
+        """Take the last sample. A device that no check has found, because the program was too short, gets its
+        lifetime peak."""
         self._core.on_device_library(None)
         if self._is_running:
             self._stop.release()
@@ -130,8 +135,9 @@ class DeviceSampler:
         self._open()
         self._stop.acquire()
         self._is_running = True
-        # Imported here, because an import in a thread waits for the GIL at each file and may collide with an import of the program. Only
-        # the driver's library, which takes long to initialise, is loaded by a thread, in parallel with the samples.
+        # Imported here, because an import in a thread waits for the GIL at each file and may collide with an import of
+        # the program. Only the driver's library, which takes long to initialise, is loaded by a thread, in parallel
+        # with the samples.
         from hiwater.meters.devices import nvml, reconcile  # noqa: F401 - loaded
 
         self._driver.acquire()
@@ -214,7 +220,8 @@ class DeviceSampler:
                 return
 
     def _note(self, device: Device, levels: dict[str, MeterFigures]) -> SampledDevice:
-        """Create the entry of a device. If the program began to use it during the recording, its earlier peak belongs to the recording."""
+        """Create the entry of a device. If the program began to use it during the recording, its earlier peak
+        belongs to the recording."""
         backend = _meter_of(levels).backend
         number = self._core.add_device(device.name, device.backend, backend.source, backend.limit_bytes(device))
         sampled = self._devices[device] = SampledDevice(number, backend, device, came_late=not self._from_start)
@@ -254,7 +261,8 @@ class DeviceSampler:
             )
 
     def _used(self, sampled: SampledDevice) -> int:
-        """Bytes that the driver counts for this process on the device; UNKNOWN if it cannot be called or has no figure."""
+        """Bytes that the driver counts for this process on the device; UNKNOWN if it cannot be called or has no
+        figure."""
         from hiwater.meters.devices import reconcile
 
         found = reconcile.card_of(sampled.device)

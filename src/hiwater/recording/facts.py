@@ -1,5 +1,5 @@
-"""The facts about the process in its capture. The environment may contain secrets, so only the place in a job is taken from it: rank, restarts, and
-which launcher it is."""
+"""The facts about the process in its capture. The environment may contain secrets, so only the place in a job is
+taken from it: rank, restarts, and which launcher it is."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 
 def process_facts(argv: Sequence[str] | None, own_code: str) -> dict[str, str]:
-    """Return the facts for a capture; `argv` is the program's, or None to omit it, and `own_code` says what counts as the user's."""
+    """Return the facts for a capture; `argv` is the program's, or None to omit it, and `own_code` says what counts
+    as the user's."""
     system = os.uname()
     facts = {
         "hiwater": __version__,

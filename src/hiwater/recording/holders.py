@@ -24,10 +24,11 @@ def holders(what: object = None, *, limit: int = 10, name: str = "") -> Holders:
         for group in hiwater.holders().groups:
             print(group.count, group.type_name, group.retained_bytes, group.held_by, group.allocated_at)
 
-    `what` chooses: a class, or the name of a type ("app.models.Row", "Row"); the line that allocated the objects ("db.py:41"); or any other object: then
-    the only group is that of the objects that are held as it is. `limit` is the most groups. The search is kept in the capture under `name`, so
-    `hiwater holders CAPTURE` shows it later. Without a recording, who allocated the objects is not known. No object is changed, no finalizer runs: a
-    copy of the process is searched, while other threads go on.
+    `what` chooses: a class, or the name of a type ("app.models.Row", "Row"); the line that allocated the objects
+    ("db.py:41"); or any other object: then the only group is that of the objects that are held as it is. `limit` is the
+    most groups. The search is kept in the capture under `name`, so `hiwater holders CAPTURE` shows it later. Without a
+    recording, who allocated the objects is not known. No object is changed, no finalizer runs: a copy of the process is
+    searched, while other threads go on.
 
     Raises EngineUnavailable where there is no engine, and EngineFailed if the search fails.
     """
@@ -57,7 +58,8 @@ def _keep(target: object, name: str, of_type: type | None = None) -> None:
 
 
 def _search(what: object, chosen: tuple[int, str]) -> Holders:
-    # Imported here, where hiwater does not record itself: `hiwater run --holders` loads this module inside the recording.
+    # Imported here, where hiwater does not record itself: `hiwater run --holders` loads this module inside the
+    # recording.
     import shutil
     import tempfile
 

@@ -1,7 +1,8 @@
 """Whether our code, which runs between two instructions of the program, may import modules now.
 
-During an import of the program, an incomplete module is in `sys.modules`. In the same thread, a second import returns this incomplete
-module. If another thread imports it, a second import waits for that thread, and the program waits with it.
+During an import of the program, an incomplete module is in `sys.modules`. In the same thread, a second import returns
+this incomplete module. If another thread imports it, a second import waits for that thread, and the program waits with
+it.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ _NONE: dict[str, object] = {}
 
 
 def is_import_under_way(libraries: Collection[str]) -> bool:
-    """Whether a module that ours may need is incomplete: of the standard library, of hiwater, or of these libraries. The program's modules
-    do not count, because the program may run inside an import of one until it ends."""
+    """Whether a module that ours may need is incomplete: of the standard library, of hiwater, or of these libraries.
+    The program's modules do not count, because the program may run inside an import of one until it ends."""
     for name, module in tuple(sys.modules.items()):
         # No getattr on the module: some modules create or import their attributes on access.
         spec = getattr(module, "__dict__", _NONE).get("__spec__")

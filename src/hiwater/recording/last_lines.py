@@ -1,7 +1,9 @@
-"""The last lines of `hiwater run` where the process itself cannot write them: they are about a run of several processes, or a signal ends it.
+"""The last lines of `hiwater run` where the process itself cannot write them: they are about a run of several
+processes, or a signal ends it.
 
-Another process reads the captures and writes the first lines of their report (`hiwater.cli.last_lines`). The engine starts it at the end of the
-process (native/session/last_lines.h). A process that the first one of the run became by an exec does the same.
+Another process reads the captures and writes the first lines of their report (`hiwater.cli.last_lines`). The engine
+starts it at the end of the process (native/session/last_lines.h). A process that the first one of the run became by an
+exec does the same.
 """
 
 from __future__ import annotations
@@ -40,8 +42,8 @@ def _is_absolute(path: object) -> bool:
 
 
 def write(capture: str) -> bool:
-    """Have them written now, and return whether they were. Of very many processes they are not: to read all captures takes longer than a program
-    may wait at its end."""
+    """Have them written now, and return whether they were. Of very many processes they are not: to read all captures
+    takes longer than a program may wait at its end."""
     if _others(capture) > _MOST_CAPTURES:
         return False
     begin(capture)

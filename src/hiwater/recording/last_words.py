@@ -12,7 +12,8 @@ TERMINATION_LOG = "/dev/termination-log"
 
 
 def choose(path: str | None) -> str:
-    """Return the file's absolute path, "" for none. `path` None: HIWATER_LAST_WORDS, or Kubernetes' file if this is a pod that has it.
+    """Return the file's absolute path, "" for none. `path` None: HIWATER_LAST_WORDS, or Kubernetes' file if this is a
+    pod that has it.
 
     `path` may contain `%p`, `%h` and `%r`. Raises CaptureUnwritable for any other `%`.
     """

@@ -1,7 +1,8 @@
 """Runs a program in this process as the interpreter would, and ends it in the same way.
 
-There are three steps, so that a recording can begin and end between them: `prepare` puts the interpreter into the state that a program
-expects, `launch` runs the program, and `conclude` treats the exception that ended it as the interpreter does.
+There are three steps, so that a recording can begin and end between them: `prepare` puts the interpreter into the state
+that a program expects, `launch` runs the program, and `conclude` treats the exception that ended it as the interpreter
+does.
 """
 
 from __future__ import annotations
@@ -59,7 +60,8 @@ def launch(target: Target, main: ModuleType) -> BaseException | None:
 
 
 def _flush(name: str) -> None:
-    """Flush a stream of `sys`, as `flush_io` in CPython's pythonrun.c does: the program may have replaced the stream."""
+    """Flush a stream of `sys`, as `flush_io` in CPython's pythonrun.c does: the program may have replaced the
+    stream."""
     try:
         _hiwater_launch_(getattr(sys, name).flush, ())
     except BaseException:  # noqa: BLE001 - the interpreter ignores whatever this raises
@@ -67,7 +69,8 @@ def _flush(name: str) -> None:
 
 
 def _hiwater_launch_(entry: Callable[..., object], arguments: tuple[object, ...]) -> None:
-    # The engine recognises this frame by its name: the frames below it are in no stack and do not count for the recursion limit.
+    # The engine recognises this frame by its name: the frames below it are in no stack and do not count for the
+    # recursion limit.
     call = _call_at_the_bottom()
     if call is None:
         entry(*arguments)
@@ -76,7 +79,8 @@ def _hiwater_launch_(entry: Callable[..., object], arguments: tuple[object, ...]
 
 
 def _call_at_the_bottom() -> Callable[[Callable[..., object], tuple[object, ...]], object] | None:
-    """Return the engine's call, which gives the program the same recursion depth as without hiwater; None without the engine."""
+    """Return the engine's call, which gives the program the same recursion depth as without hiwater; None without
+    the engine."""
     try:
         call: Callable[..., object] = native.load().call_at_the_bottom
     except HiwaterError:
@@ -96,10 +100,11 @@ def exit_status(error: BaseException | None) -> int:
 
 
 def conclude(error: BaseException | None) -> int:
-    """Report `error` as the interpreter does; return the exit status, or raise the exception with which the interpreter must end.
+    """Report `error` as the interpreter does; return the exit status, or raise the exception with which the interpreter
+    must end.
 
-    SystemExit is raised again for the interpreter. So is KeyboardInterrupt, without a second traceback: after its finalization, the
-    interpreter then dies of SIGINT, as shells expect.
+    SystemExit is raised again for the interpreter. So is KeyboardInterrupt, without a second traceback: after its
+    finalization, the interpreter then dies of SIGINT, as shells expect.
     """
     if error is None:
         return 0
@@ -119,7 +124,8 @@ def _is_interrupt(error: BaseException | None) -> bool:
 
 
 def _interpreter_arguments(hiwater_arguments: int) -> list[str]:
-    """Return the interpreter and its options from sys.orig_argv, without the script or `-m` of hiwater or of a drop-in module."""
+    """Return the interpreter and its options from sys.orig_argv, without the script or `-m` of hiwater or of a
+    drop-in module."""
     original = sys.orig_argv
     head = original[: len(original) - hiwater_arguments]
     if head:

@@ -1,7 +1,8 @@
 """What of a program is the user's own code, as far as the recorded process itself can tell.
 
-Code in files that are not installed is the user's. So is that of installed packages which were installed from a folder of this machine (`pip
-install .`), which are named (`--own`, `HIWATER_OWN`, `own` in pyproject.toml), or which are run. This is found out once, at the start.
+Code in files that are not installed is the user's. So is that of installed packages which were installed from a folder
+of this machine (`pip install .`), which are named (`--own`, `HIWATER_OWN`, `own` in pyproject.toml), or which are run.
+This is found out once, at the start.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ _MOST_NAMED = 6
 
 
 class OwnCode:
-    """The packages that count as the user's: `own` always, `run` where no other code of the user's called them. Each with the reason."""
+    """The packages that count as the user's: `own` always, `run` where no other code of the user's called them. Each
+    with the reason."""
 
     __slots__ = ("is_command", "launchers", "own", "run")
 
@@ -82,7 +84,8 @@ class OwnCode:
         return "\n".join(map("\t".join, [*rows, *(("launcher", file, "") for file in self.launchers)]))
 
     def add_program(self, arguments: Sequence[str]) -> None:
-        """Add what the interpreter runs, by its arguments: a module, the package that a console script imports, or the text of `-c`."""
+        """Add what the interpreter runs, by its arguments: a module, the package that a console script imports, or
+        the text of `-c`."""
         kind, program = _program(arguments[1:])
         if kind == "command":
             self.is_command = not program.startswith("from multiprocessing.")  # its own start of a child
@@ -110,8 +113,8 @@ class OwnCode:
 
 
 def _settings() -> list[str]:
-    """The packages in HIWATER_OWN, separated by commas, or in `own` of the nearest pyproject.toml. A program does not fail by a mistake there:
-    `hiwater run` tells of it."""
+    """The packages in HIWATER_OWN, separated by commas, or in `own` of the nearest pyproject.toml. A program does
+    not fail by a mistake there: `hiwater run` tells of it."""
     try:
         return settings.here().names("own")
     except (OSError, UsageError):
@@ -119,7 +122,8 @@ def _settings() -> list[str]:
 
 
 def _program(words: Sequence[str]) -> tuple[str, str]:
-    """What an interpreter with these arguments runs: "module", "command" or "script" and its name, text or path; "" for neither."""
+    """What an interpreter with these arguments runs: "module", "command" or "script" and its name, text or path; ""
+    for neither."""
     rest = iter(words)
     for word in rest:
         if not word.startswith("-") or word == "-":
@@ -150,8 +154,8 @@ def launched_package(script: str) -> str:
 
 
 def _local_installs(path: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """The packages that were installed from a folder, editable ones included; also those from files of wheels, unless everything is: images of
-    containers install all libraries so."""
+    """The packages that were installed from a folder, editable ones included; also those from files of wheels,
+    unless everything is: images of containers install all libraries so."""
     for folder in path:
         if not folder.endswith("-packages"):
             continue
@@ -180,7 +184,8 @@ def _local_installs(path: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 
 def _packages_of(folder: str, distribution: str, why: str) -> Iterator[tuple[str, str]]:
-    """The top-level packages and modules of a distribution, from its list of files; its own name where these are elsewhere."""
+    """The top-level packages and modules of a distribution, from its list of files; its own name where these are
+    elsewhere."""
     tops = {line.partition(",")[0].strip('"') for line in _read(f"{folder}/{distribution}/RECORD").split("\n")}
     names = {
         top.partition("/")[0].removesuffix(".py")

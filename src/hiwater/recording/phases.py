@@ -1,4 +1,5 @@
-"""Moments and intervals that the program names, for the capture. Without a recording they cost less than a microsecond and do nothing."""
+"""Moments and intervals that the program names, for the capture. Without a recording they cost less than a
+microsecond and do nothing."""
 
 from __future__ import annotations
 
@@ -67,8 +68,8 @@ class Phase:
 
 
 def phase(name: str) -> Phase:
-    """Return a context manager and decorator that makes a phase of its block in the capture: its time, the highest number of bytes that were
-    allocated in it, and what was kept at its end. Without a recording, nothing happens.
+    """Return a context manager and decorator that makes a phase of its block in the capture: its time, the highest
+    number of bytes that were allocated in it, and what was kept at its end. Without a recording, nothing happens.
 
         with hiwater.phase("load"):
             table = load()
@@ -76,6 +77,7 @@ def phase(name: str) -> Phase:
         @hiwater.phase("request")
         async def handle(request): ...
 
-    The figures are those of the whole process. The last 10,000 phases of a recording are kept, with up to 1,000 different names.
+    The figures are those of the whole process. The last 10,000 phases of a recording are kept, with up to 1,000
+    different names.
     """
     return Phase(name)

@@ -35,11 +35,11 @@ if TYPE_CHECKING:
         function: str
 
     class Summary(TypedDict):
-        """The result of a recording. `top_line` is the line to change first, if the program had live bytes. `refused` counts the refused
-        requests for memory and describes the last, if there was one. `devices` has name,
-        backend, exact and the peaks of each accelerator that was used, −1 if not measured. `shortcomings` are what hiwater could not
-        record in this process. `file_fate` says what other programs did to the capture's file, "" if nothing. `is_lost` says whether
-        nothing of it can be read."""
+        """The result of a recording. `top_line` is the line to change first, if the program had live bytes.
+        `refused` counts the refused requests for memory and describes the last, if there was one. `devices` has
+        name, backend, exact and the peaks of each accelerator that was used, −1 if not measured. `shortcomings` are
+        what hiwater could not record in this process. `file_fate` says what other programs did to the capture's
+        file, "" if nothing. `is_lost` says whether nothing of it can be read."""
 
         path: str
         peak_bytes: int
@@ -96,17 +96,18 @@ class Recorder:
     ) -> None:
         """Describe a recording; nothing happens before `start()`.
 
-        `path` may contain `%p`, `%h` and `%r`. `sample` is the size (65536, "64KiB") below which blocks are sampled, with a probability
-        that grows with their size; None or 0 records every block. `sample_seed`, a number above 0, makes the sampling repeatable. With
-        `device_history`, torch's allocator records a history of GPU memory once the program uses a GPU. `mode` is the capture's
-        permissions, independent of the umask. With `children`, Python processes that this one starts are recorded, too: their captures are
-        in a folder beside this one, `run.hiw.d` for `run.hiw`. When the process comes near to what limits
-        its memory, `last_words` gets a line that says so
-        and names the line of code with most; by default, this is the file in HIWATER_LAST_WORDS or Kubernetes' termination log, and "" is
-        none. Each `snapshot_every` seconds, what is live becomes a snapshot, for `hiwater leaks`; 0 takes them at markers and phases only. Without
-        `residency_snapshots`, the capture does not tell where resident pages were, and the recording ends faster. `own` names installed packages whose code is yours: a line of theirs can
-        be the one to change. `notify` is called with what the user must know at the start. Raises CaptureUnwritable for
-        an unknown `%`, BadSize for an invalid size, BadRequest for a seed of more than 64 bits.
+        `path` may contain `%p`, `%h` and `%r`. `sample` is the size (65536, "64KiB") below which blocks are sampled,
+        with a probability that grows with their size; None or 0 records every block. `sample_seed`, a number above 0,
+        makes the sampling repeatable. With `device_history`, torch's allocator records a history of GPU memory once the
+        program uses a GPU. `mode` is the capture's permissions, independent of the umask. With `children`, Python
+        processes that this one starts are recorded, too: their captures are in a folder beside this one, `run.hiw.d`
+        for `run.hiw`. When the process comes near to what limits its memory, `last_words` gets a line that says so and
+        names the line of code with most; by default, this is the file in HIWATER_LAST_WORDS or Kubernetes' termination
+        log, and "" is none. Each `snapshot_every` seconds, what is live becomes a snapshot, for `hiwater leaks`; 0
+        takes them at markers and phases only. Without `residency_snapshots`, the capture does not tell where resident
+        pages were, and the recording ends faster. `own` names installed packages whose code is yours: a line of theirs
+        can be the one to change. `notify` is called with what the user must know at the start. Raises CaptureUnwritable
+        for an unknown `%`, BadSize for an invalid size, BadRequest for a seed of more than 64 bits.
         """
         # Made absolute now, because the program may change its folder before the stop.
         self._path = destination.absolute(destination.expand(os.fspath(path)))
@@ -143,8 +144,8 @@ class Recorder:
 
     @property
     def path(self) -> str:
-        """The absolute path of the capture. It changes at the start if the capture of a living process is at this path, and at the stop if
-        the file was moved or deleted during the recording."""
+        """The absolute path of the capture. It changes at the start if the capture of a living process is at this
+        path, and at the stop if the file was moved or deleted during the recording."""
         return self._path
 
     @property
@@ -163,7 +164,8 @@ class Recorder:
         return self.owned_here and bool(native.load().is_recording())
 
     def begin_process(self) -> None:
-        """The recording begins with the program, in a process that hiwater has started: its code in memory is none of the program's."""
+        """The recording begins with the program, in a process that hiwater has started: its code in memory is none
+        of the program's."""
         self._begins_process = True
 
     def exclude_script(self, script: str) -> None:
@@ -175,19 +177,20 @@ class Recorder:
         self._facts[key] = value
 
     def show_last_lines(self, process: str) -> None:
-        """Name the process at whose end the last lines of the run are shown, as `process_identity.this_process()` does: it may execute another program.
-        Call it before `start()`."""
+        """Name the process at whose end the last lines of the run are shown, as `process_identity.this_process()`
+        does: it may execute another program. Call it before `start()`."""
         self._shows_last_lines = process
 
     def continue_run(self, run_id: str, first_process: str, folder: str, own_code: OwnCode) -> None:
-        """Make this the recording of a child process: one of the run `run_id` of `first_process` (see `process_identity.this_process`), whose captures are
-        in `folder`. Call it before `start()`."""
+        """Make this the recording of a child process: one of the run `run_id` of `first_process` (see
+        `process_identity.this_process`), whose captures are in `folder`. Call it before `start()`."""
         self._run_id, self._first_process, self._run_folder, self._own_code = run_id, first_process, folder, own_code
         self._facts["started_by"] = "exec"
 
     @property
     def kept_in_memory(self) -> bool:
-        """Whether the file system cannot map the growing capture, so that hiwater copies it there about every second and at the stop.
+        """Whether the file system cannot map the growing capture, so that hiwater copies it there about every second
+        and at the stop.
 
         If the process is killed, what came after the last copy is lost. False when not recording.
         """
@@ -208,11 +211,12 @@ class Recorder:
     def start(self, argv: Sequence[str] | None = None) -> None:
         """Record from now on; `argv` goes into the capture, None omits it.
 
-        If the capture of another living process is at the path, it stays, and this one gets another name: `run.hiw` becomes
-        `run.PID.hiw`, and a warning says so.
+        If the capture of another living process is at the path, it stays, and this one gets another name: `run.hiw`
+        becomes `run.PID.hiw`, and a warning says so.
 
-        Inside another recording of this process, this one is a window of it: the outer recording continues, and `stop()` writes a
-        capture with the peak of the window. The window includes what was live before, and has the `sample` of the outer recording.
+        Inside another recording of this process, this one is a window of it: the outer recording continues, and
+        `stop()` writes a capture with the peak of the window. The window includes what was live before, and has the
+        `sample` of the outer recording.
 
         Raises EngineUnavailable, CaptureUnwritable, AlreadyRecording, or EngineFailed if the engine cannot work here.
         """
@@ -283,7 +287,8 @@ class Recorder:
         return given
 
     def _run_variable(self, own_code: OwnCode) -> str:
-        """The entry for the environment of children, without its name, the process that adds it, and the folder at its end (see `recording.children`)."""
+        """The entry for the environment of children, without its name, the process that adds it, and the folder at
+        its end (see `recording.children`)."""
         return (
             f"first={self._first_process or process_identity.this_process()};space={process_identity.number_space()};sample={self._sample_bytes};seed={self._sample_seed};history={int(self._wants_histories)};every={self._interval_ns};"
             f"mode={self._mode};words={self._last_words.encode().hex()};own={own_code.as_text().encode().hex()};"
@@ -336,8 +341,8 @@ class Recorder:
     def snapshot(self, path: str | os.PathLike[str] | None = None) -> str:
         """Write the capture so far to `path` and return its absolute path; the recording continues.
 
-        Without `path`, it goes to the folder of the capture: `run.1.hiw`, `run.2.hiw` … for `run.hiw`. Raises NotRecording before the
-        start and after the stop, CaptureUnwritable if the file cannot be written.
+        Without `path`, it goes to the folder of the capture: `run.1.hiw`, `run.2.hiw` … for `run.hiw`. Raises
+        NotRecording before the start and after the stop, CaptureUnwritable if the file cannot be written.
         """
         return unrecorded.do(Recorder._write_snapshot, self, path)
 
@@ -385,7 +390,8 @@ class Recorder:
         self.stop()
 
     def note_ending(self, error: BaseException | None) -> None:
-        """If the program ended because GPU memory ran out, write what was live (see `hiwater.contrib.torch.guard`). Call it before `stop()`."""
+        """If the program ended because GPU memory ran out, write what was live (see `hiwater.contrib.torch.guard`).
+        Call it before `stop()`."""
         if error is None or "torch" not in sys.modules or not self.recording:
             return
         if _registry.load(_registry.IS_DEVICE_REFUSAL)(error):
@@ -406,8 +412,8 @@ def snapshot(path: str | os.PathLike[str] | None = None) -> str:
         at_noon = hiwater.open(hiwater.snapshot("noon.hiw"))
         print(at_noon.end.stacks[:3])
 
-    Without `path`, it goes to the folder of the capture: `run.1.hiw`, `run.2.hiw` … for `run.hiw`. Raises NotRecording if the process is not
-    being recorded, CaptureUnwritable if the file cannot be written.
+    Without `path`, it goes to the folder of the capture: `run.1.hiw`, `run.2.hiw` … for `run.hiw`. Raises NotRecording
+    if the process is not being recorded, CaptureUnwritable if the file cannot be written.
     """
     if _outermost is None or not _outermost.recording:
         raise hiwater.errors.NotRecording(
@@ -426,8 +432,8 @@ def _is_utf8(path: str) -> bool:
 
 
 class _ScopesNoted:
-    """A start or stop resets the peaks of the kernel and of the engine. Open scopes read the same peaks: they note them before the
-    reset, and are paused meanwhile."""
+    """A start or stop resets the peaks of the kernel and of the engine. Open scopes read the same peaks: they note
+    them before the reset, and are paused meanwhile."""
 
     def __init__(self) -> None:
         scopes = sys.modules.get("hiwater.scopes.manager")  # not loaded if the program has no scopes
@@ -456,11 +462,11 @@ def record(
     snapshot_every: float = 0,
     own: Sequence[str] = (),
 ) -> Recorder:
-    """Return a context manager that records every allocation inside its block into a capture at `path`. By default, only its owner may read
-    the capture; `mode` changes that. `last_words` is the file for a line on what the process's memory was used for, if that nears its limit.
-    With `children`, Python processes that this one starts inside the block are recorded, too, into the folder `PATH.d`: `hiwater.open_run()` reads all.
-    With `snapshot_every`, `hiwater leaks` tests what grows from each so many seconds to the next.
-    `own` names installed packages whose code is yours.
+    """Return a context manager that records every allocation inside its block into a capture at `path`. By default,
+    only its owner may read the capture; `mode` changes that. `last_words` is the file for a line on what the process's
+    memory was used for, if that nears its limit. With `children`, Python processes that this one starts inside the
+    block are recorded, too, into the folder `PATH.d`: `hiwater.open_run()` reads all. With `snapshot_every`, `hiwater
+    leaks` tests what grows from each so many seconds to the next. `own` names installed packages whose code is yours.
 
         with hiwater.record("load.hiw") as recorder:
             table = load()

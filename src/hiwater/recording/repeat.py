@@ -1,7 +1,9 @@
-"""Calls one function again and again in a recording, with a marker after each call: the program that `hiwater leaks --repeat` runs.
+"""Calls one function again and again in a recording, with a marker after each call: the program that `hiwater leaks
+--repeat` runs.
 
-`python -m hiwater.recording.repeat COUNT PLACE`. Garbage is collected before each marker, so that cycles that the collector can free are no growth.
-Exits with 2 if there is no such function, and as the interpreter does if the function raises an exception.
+`python -m hiwater.recording.repeat COUNT PLACE`. Garbage is collected before each marker, so that cycles that the
+collector can free are no growth. Exits with 2 if there is no such function, and as the interpreter does if the function
+raises an exception.
 """
 
 from __future__ import annotations
@@ -69,7 +71,8 @@ def _load_file(path: str) -> ModuleType:
 
 
 def repeat(function: Callable[[], Any], count: int) -> None:
-    """Call `function` so many times, each time followed by a collection of garbage and a marker. Coroutines are run in one event loop."""
+    """Call `function` so many times, each time followed by a collection of garbage and a marker. Coroutines are run
+    in one event loop."""
     code = getattr(function, "__code__", None)
     if code is None or not code.co_flags & _CO_COROUTINE:
         for _ in range(count):

@@ -1,4 +1,5 @@
-"""The last run of the same program, if it was killed: one line says so at the start of the next. Only headers of captures are read."""
+"""The last run of the same program, if it was killed: one line says so at the start of the next. Only headers of
+captures are read."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ _NEAR = 0.9  # Limits::kNear of native/session/limits.h
 def tell(pattern: str, path: str) -> str | None:
     """Return the line, None if the last run ended in an orderly way, or there was none.
 
-    `pattern` is that of the captures and `path` the one about to be made. If the killed run's capture is there, it gets another name.
+    `pattern` is that of the captures and `path` the one about to be made. If the killed run's capture is there, it gets
+    another name.
     """
     read = native.load().read_ending
     found = []
@@ -44,7 +46,8 @@ def tell(pattern: str, path: str) -> str | None:
 
 
 def _names(pattern: str, path: str) -> list[str]:
-    """Return the captures that `pattern` names, the newest files, or only `path` if it is not the process id that varies."""
+    """Return the captures that `pattern` names, the newest files, or only `path` if it is not the process id that
+    varies."""
     folder, last = os.path.split(pattern)
     start, varies, end = last.partition(str(_ANY_PID))
     if not varies or str(_ANY_PID) in folder + end:
@@ -59,8 +62,8 @@ def _names(pattern: str, path: str) -> list[str]:
 
 
 def _kept(path: str) -> str:
-    """Give the capture at `path` another name, because the next one takes its place: `run.hiw` becomes `run.before.hiw`, and `run.hiw.d`, the folder
-    of its children, `run.before.hiw.d`."""
+    """Give the capture at `path` another name, because the next one takes its place: `run.hiw` becomes
+    `run.before.hiw`, and `run.hiw.d`, the folder of its children, `run.before.hiw.d`."""
     stem, suffix = os.path.splitext(path)
     kept = f"{stem}.before{suffix}"
     os.replace(path, kept)

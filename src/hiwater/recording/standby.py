@@ -1,7 +1,9 @@
-"""A program in standby: nothing is hooked, and no engine is loaded, until `hiwater attach` asks through the control file.
+"""A program in standby: nothing is hooked, and no engine is loaded, until `hiwater attach` asks through the control
+file.
 
-A thread reads one word of the mapped control file twice a second. Unlike a futex, which only a thread inside the engine could wait on, this needs no engine and
-works on shared volumes. The thread ends before each fork, because CPython warns who forks with a second thread, and because it would not be in the child.
+A thread reads one word of the mapped control file twice a second. Unlike a futex, which only a thread inside the engine
+could wait on, this needs no engine and works on shared volumes. The thread ends before each fork, because CPython warns
+who forks with a second thread, and because it would not be in the child.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ _standby: Standby | None = None
 
 
 def begin() -> None:
-    """Put this process, and its children by fork, into standby. Raises OSError if there is no place for the control file."""
+    """Put this process, and its children by fork, into standby. Raises OSError if there is no place for the control
+    file."""
     global _standby  # noqa: PLW0603 - there is one in a process
     if _standby is not None:
         return
@@ -38,7 +41,8 @@ def begin() -> None:
 
 
 def begin_at_start() -> None:
-    """The same where the environment asks for it, `HIWATER=standby`. Without a place for the control file, the program runs without standby."""
+    """The same where the environment asks for it, `HIWATER=standby`. Without a place for the control file, the
+    program runs without standby."""
     if is_own_command():
         return
     try:
@@ -74,7 +78,8 @@ class Standby:
             self._ended.release()
 
     def pause(self) -> None:
-        """End the thread, and wait until it has ended: for a moment the kernel, and so CPython, counts a thread that has done all its work."""
+        """End the thread, and wait until it has ended: for a moment the kernel, and so CPython, counts a thread that
+        has done all its work."""
         self._stop.release()
         self._ended.acquire()
         for _ in range(_MOST_PAUSES):
@@ -83,7 +88,8 @@ class Standby:
             time.sleep(_PAUSE_SECONDS)
 
     def begin_in_child(self) -> None:
-        """After a fork: standby with a control file of its own. A child that can have none has its parent's mapping and no thread."""
+        """After a fork: standby with a control file of its own. A child that can have none has its parent's mapping
+        and no thread."""
         try:
             self._map()
         except OSError:
@@ -110,8 +116,8 @@ class Standby:
 
 
 def _end_with_main_thread() -> None:
-    """End the process if its main thread has ended alone, or the kernel ended it, as strict seccomp does: without this thread it would have ended. A
-    main thread that held the GIL then keeps this one waiting."""
+    """End the process if its main thread has ended alone, or the kernel ended it, as strict seccomp does: without
+    this thread it would have ended. A main thread that held the GIL then keeps this one waiting."""
     fields = stat_fields(os.getpid())
     if fields[STATE : STATE + 1] == [b"Z"] and fields[THREADS] == b"2":
         status = int(fields[WAIT_STATUS])

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 
 def summary_lines(summary: Summary, shown_path: str) -> list[str]:
-    """Return the lines: a refused request if there was one, the two peaks, the line to change first, and the capture unless it is lost."""
+    """Return the lines: a refused request if there was one, the two peaks, the line to change first, and the capture
+    unless it is lost."""
     return figure_lines(summary) + ([] if summary["is_lost"] else [capture_line(shown_path)])
 
 
@@ -108,7 +109,8 @@ def _place(at: TopLine | RefusedRequests) -> str:
 
 
 def from_here(path: str) -> str:
-    """Return `path` relative to the current folder, where it is inside. In the root folder paths stay as they are: no shorter, and clearer."""
+    """Return `path` relative to the current folder, where it is inside. In the root folder paths stay as they are:
+    no shorter, and clearer."""
     try:
         here = os.getcwd()
     except OSError:

@@ -1,7 +1,8 @@
 """The program to run, found and prepared as the interpreter would do it, before any of it has run.
 
-A target describes how `python` would run it: the values of `sys.argv` and `sys.path[0]`, the contents of the new `__main__`, and the call
-that runs it. The interpreter's rules are in Modules/main.c, Python/pythonrun.c and Lib/runpy.py.
+A target describes how `python` would run it: the values of `sys.argv` and `sys.path[0]`, the contents of the new
+`__main__`, and the call that runs it. The interpreter's rules are in Modules/main.c, Python/pythonrun.c and
+Lib/runpy.py.
 """
 
 from __future__ import annotations
@@ -57,8 +58,8 @@ def find(kind: str, program: str, arguments: Sequence[str]) -> Target:
 
 
 def script(path: str, arguments: Sequence[str]) -> Target:
-    """Return the target for `python path arguments…`: a source or .pyc file, or a folder or archive with a `__main__`. A name that is no file is
-    that of a Python program on PATH.
+    """Return the target for `python path arguments…`: a source or .pyc file, or a folder or archive with a `__main__`.
+    A name that is no file is that of a Python program on PATH.
 
     Raises NotFound or NotRunnable; SyntaxError as compiling the script does.
     """
@@ -134,7 +135,8 @@ def command(source: str, arguments: Sequence[str]) -> Target:
 def standard_input(arguments: Sequence[str]) -> Target:
     """Return the target for `python - arguments…` with a program on standard input.
 
-    Raises NotRunnable on a terminal, where the interpreter would be interactive; SyntaxError as compiling the program does.
+    Raises NotRunnable on a terminal, where the interpreter would be interactive; SyntaxError as compiling the program
+    does.
     """
     if sys.stdin is None or sys.stdin.isatty():
         raise hiwater.errors.NotRunnable(
@@ -234,8 +236,8 @@ def _compile(path: str, source: bytes) -> CodeType:
 
 
 def _code_of(source: str | bytes, file: str) -> CodeType:
-    """Compile as the interpreter does. The builtin `compile` first creates all types of syntax trees, which takes two milliseconds, and
-    raises an audit event that `python` does not raise."""
+    """Compile as the interpreter does. The builtin `compile` first creates all types of syntax trees, which takes
+    two milliseconds, and raises an audit event that `python` does not raise."""
     try:
         core = native.load()
     except hiwater.errors.HiwaterError:

@@ -1,4 +1,5 @@
-"""A recording that begins inside another one of the same process: a window of the outer one, with a separate capture."""
+"""A recording that begins inside another one of the same process: a window of the outer one, with a separate
+capture."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ class Window:
         return self._summary is None
 
     def finish(self) -> str:
-        """Write the capture: a copy of the outer recording with the peak of the window. Return its path. Raises CaptureUnwritable."""
+        """Write the capture: a copy of the outer recording with the peak of the window. Return its path. Raises
+        CaptureUnwritable."""
         self._summary = self.summary()
         try:
             try:

@@ -1,4 +1,5 @@
-"""Findings in words and as data for JSON and the page: what to change in which line, what it saves, and the figures that show it."""
+"""Findings in words and as data for JSON and the page: what to change in which line, what it saves, and the figures
+that show it."""
 
 from __future__ import annotations
 
@@ -15,8 +16,8 @@ _NO_FRAME = Frame("", "", 0)
 
 
 def data(capture: Capture) -> dict[str, list[dict[str, Any]]]:
-    """The members `explain` and `hints` of the JSON report, the largest sure saving first. `file` is empty where a finding is about no line.
-    `hints` has the findings of `explain` in one sentence each."""
+    """The members `explain` and `hints` of the JSON report, the largest sure saving first. `file` is empty where a
+    finding is about no line. `hints` has the findings of `explain` in one sentence each."""
     explain, hints = [], []
     for finding in findings_of(capture):
         place = asdict(finding.frame or _NO_FRAME)

@@ -23,9 +23,11 @@ _NAME_WIDTH = 80
 
 @dataclass(frozen=True)
 class CheckReport:
-    """The programs that were checked, those with failures first. `baseline` is the file they are compared with, None if there are limits alone.
+    """The programs that were checked, those with failures first. `baseline` is the file they are compared with, None if
+    there are limits alone.
 
-    `before` and `here` say which Python, platform and hiwater the figures of either side are from; `not_measured` are entries of the baseline alone.
+    `before` and `here` say which Python, platform and hiwater the figures of either side are from; `not_measured` are
+    entries of the baseline alone.
     """
 
     checked: tuple[Checked, ...]
@@ -153,7 +155,8 @@ def causes_lead(causes: tuple[Cause, ...]) -> str:
 
 
 def here(cause: Cause) -> str:
-    """The folder below which paths are relative: that of this process if the file is in it, else that in which the program was started."""
+    """The folder below which paths are relative: that of this process if the file is in it, else that in which the
+    program was started."""
     folder = os.getcwd()
     return folder if cause.frame.file.startswith(folder + "/") else cause.folder
 

@@ -16,7 +16,8 @@ from hiwater.report.request import Report
 
 @dataclass(frozen=True)
 class DiffReport:
-    """A comparison as asked for. `by` is None where nobody asked for one grouping alone: then lines and stacks are shown."""
+    """A comparison as asked for. `by` is None where nobody asked for one grouping alone: then lines and stacks are
+    shown."""
 
     comparison: MatchedComparison
     by: str | None = None

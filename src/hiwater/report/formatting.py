@@ -47,7 +47,8 @@ def seconds(nanoseconds: int) -> str:
 
 
 def printable(text: str, longest: int | None = None) -> str:
-    """Text in one line that cannot move the cursor or change the direction of text. If it is longer than `longest`, its middle is left out."""
+    """Text in one line that cannot move the cursor or change the direction of text. If it is longer than `longest`,
+    its middle is left out."""
     if longest is not None and len(text) > 2 * longest:  # what is left out below need not be escaped
         text = text[:longest] + text[-longest:]
     if not _PLAIN.match(text):

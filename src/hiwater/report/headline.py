@@ -1,4 +1,5 @@
-"""The first line of a report: how much was allocated at the moment shown, and which line of the user's own code holds most of it."""
+"""The first line of a report: how much was allocated at the moment shown, and which line of the user's own code
+holds most of it."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ _LONGEST_NAME = 400  # of a file, which is shown whole so that it can be typed
 
 
 def headline(report: Report, ranking: Ranking, folder: str) -> str:
-    """One sentence. Paths are relative to `folder`. The last lines of `hiwater run` lead with the same line and figure."""
+    """One sentence. Paths are relative to `folder`. The last lines of `hiwater run` lead with the same line and
+    figure."""
     return "".join(parts(report, ranking, folder))
 
 
@@ -28,7 +30,8 @@ def parts(report: Report, ranking: Ranking, folder: str) -> tuple[str, str, str]
 
 
 def answer(lead: str, ranking: Ranking, folder: str, remark: str = "") -> str:
-    """The sentence that `lead` begins, which says how much was allocated: `ranking` has the lines that hold it. `remark` ends its figure."""
+    """The sentence that `lead` begins, which says how much was allocated: `ranking` has the lines that hold it.
+    `remark` ends its figure."""
     return "".join(_parts(lead, ranking, folder, remark))
 
 

@@ -24,7 +24,8 @@ _NAME = 200
 
 
 def described(job: Job) -> dict[str, Any]:
-    """The uneven processes with their causes, and the phases of each name over all processes. `skew` is None for fewer than three processes."""
+    """The uneven processes with their causes, and the phases of each name over all processes. `skew` is None for
+    fewer than three processes."""
     return {
         "processes": len(job.recorded),
         "highest_peak_bytes": job.highest_bytes,

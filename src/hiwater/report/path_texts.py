@@ -1,8 +1,8 @@
 """The texts of very many call paths, at the speed of copying, for formats that write every stack of a capture.
 
-The text of a path has one fragment for each frame. Each distinct frame has one fragment; numpy selects the fragments for a whole chunk of
-stacks, and one join copies them. For paths deeper than `_STRIDE` frames, the text of the upper part is made once and kept, within a
-budget: the text of an anchor, a caller at most `_STRIDE` frames up.
+The text of a path has one fragment for each frame. Each distinct frame has one fragment; numpy selects the fragments
+for a whole chunk of stacks, and one join copies them. For paths deeper than `_STRIDE` frames, the text of the upper
+part is made once and kept, within a budget: the text of an anchor, a caller at most `_STRIDE` frames up.
 """
 
 from __future__ import annotations
@@ -107,7 +107,8 @@ def joined(heads: list[bytes], anchors: list[bytes], pieces: npt.NDArray[Any], t
 
 
 def write_bytes(stream: TextIO, parts: Iterator[bytes]) -> None:
-    """Write UTF-8 to the binary stream below a text stream, if there is one: to encode again would cost as much as to make the text."""
+    """Write UTF-8 to the binary stream below a text stream, if there is one: to encode again would cost as much as
+    to make the text."""
     raw = getattr(stream, "buffer", None)
     if raw is None:
         stream.writelines(part.decode("utf-8") for part in parts)

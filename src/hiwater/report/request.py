@@ -106,7 +106,8 @@ class Report:
 
     @property
     def process(self) -> str:
-        """The process: its rank in a job, and after which restart, or its name in a cluster's engine; its number, its machine."""
+        """The process: its rank in a job, and after which restart, or its name in a cluster's engine; its number,
+        its machine."""
         facts = self.capture.facts
         restart = f" (restart {printable(facts['restart'], 12)})" if facts.get("restart", "0") != "0" else ""
         rank = f"rank {printable(facts['rank'], 12)}{restart} · " if facts.get("rank") else ""
@@ -122,7 +123,8 @@ class Report:
 
     @property
     def is_out_of_memory(self) -> bool:
-        """Whether the process was refused memory, and then was killed or failed. In a job, others fail because this one did."""
+        """Whether the process was refused memory, and then was killed or failed. In a job, others fail because this
+        one did."""
         process = self.capture.process
         has_failed = process.ended == "killed" or process.exit_code not in (None, 0)
         return has_failed and self.capture.was_refused
@@ -135,7 +137,8 @@ class Report:
 
     @property
     def _was_idle(self) -> bool:
-        """Whether a worker of Spark's had no task when it was killed: Spark kills the workers that it no longer needs."""
+        """Whether a worker of Spark's had no task when it was killed: Spark kills the workers that it no longer
+        needs."""
         phases = self.capture.scopes
         is_open = any(phase.allocated_end_bytes is None for phase in phases)
         return self.capture.facts.get("engine") == "spark" and len(phases) > 0 and not is_open

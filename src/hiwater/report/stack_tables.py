@@ -1,4 +1,5 @@
-"""Call paths as tables for JSON, so that depth costs nothing: distinct frames, and nodes with the numbers of their caller and frame.
+"""Call paths as tables for JSON, so that depth costs nothing: distinct frames, and nodes with the numbers of their
+caller and frame.
 
     "frames": [{"function": …, "file": …, "line": …}, …]
     "nodes":  [{"parent": null, "frame": 0}, {"parent": 0, "frame": 1}, …]
@@ -31,7 +32,8 @@ class StackTables:
         self._length = 0
 
     def add(self, call_tree: CallTree, nodes: Ints) -> Ints:
-        """Add the paths of these nodes. Returns the number of each node of the call tree, -1 for nodes that are not in the tables."""
+        """Add the paths of these nodes. Returns the number of each node of the call tree, -1 for nodes that are not
+        in the tables."""
         used = np.zeros(len(call_tree.parent), bool)
         used[call_tree.place[nodes]] = True
         above = call_tree.parent

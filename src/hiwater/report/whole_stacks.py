@@ -1,7 +1,8 @@
 """What a format gets that writes every frame of every stack: such a report grows as depth × stacks, so it has a bound.
 
-Stacks are written whole while their text is short, or while they are no deeper on average than programs' stacks are. Above both
-bounds recursion is written once (see `analysis/recursion.py`), unless `--recursion` says otherwise; what is too long even so is refused.
+Stacks are written whole while their text is short, or while they are no deeper on average than programs' stacks are.
+Above both bounds recursion is written once (see `analysis/recursion.py`), unless `--recursion` says otherwise; what is
+too long even so is refused.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ MOST_MEAN_FRAMES = 256
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WholeStacks:
-    """The call paths to write. `is_recursion_merged`: recursion is left out of them, so that several nodes may have one path."""
+    """The call paths to write. `is_recursion_merged`: recursion is left out of them, so that several nodes may have
+    one path."""
 
     capture: Capture
     call_tree: CallTree
@@ -54,7 +56,8 @@ class WholeStacks:
 
 
 def whole_stacks(report: Report, nodes: Ints | None = None) -> WholeStacks:
-    """The call paths of what the report shows, or of these nodes. Says in `report.remarks` what was left out. Raises ReportTooLarge."""
+    """The call paths of what the report shows, or of these nodes. Says in `report.remarks` what was left out. Raises
+    ReportTooLarge."""
     asked = report.holdings.node if nodes is None else nodes
     call_tree = build_call_tree(report.capture.tables, report.grouping)
     leaves = call_tree.place[asked]
@@ -79,8 +82,8 @@ def whole_stacks(report: Report, nodes: Ints | None = None) -> WholeStacks:
 
 
 def shaped(report: Report, call_tree: CallTree) -> CallTree:
-    """The call paths for a tree: as they are, or with recursion once where that is asked for. An inverted tree is made from every frame
-    of every stack, and has the same bounds as what is written from those."""
+    """The call paths for a tree: as they are, or with recursion once where that is asked for. An inverted tree is
+    made from every frame of every stack, and has the same bounds as what is written from those."""
     may_be_large = report.recursion == "auto" and report.inverted
     is_large = may_be_large and not _fits(call_tree, call_tree.place[report.holdings.node])
     if report.recursion != "once" and not is_large:

@@ -28,7 +28,8 @@ NAMES = (*READERS, TRACEMALLOC, "no_backend")
 def choose_backend(new_backend: str | None = None) -> str:
     """The backend that is used for the name `new_backend` (None: the default).
 
-    For a name of memory_profiler that does not work here, it is the default, with a warning. Raises BadRequest for an unknown name.
+    For a name of memory_profiler that does not work here, it is the default, with a warning. Raises BadRequest for an
+    unknown name.
     """
     if new_backend is None:
         return DEFAULT

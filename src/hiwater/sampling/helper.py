@@ -1,8 +1,9 @@
 """Samples the process that starts it, from a separate process.
 
-A sampling thread would wait for the GIL exactly while a long call into C allocates its temporaries. A forked sampler would share the
-memory that it measures, and so change it. This one is a new interpreter that loads only a few small modules. It is not a child of the
-process that it samples, so that it does not interfere when that program waits for its children.
+A sampling thread would wait for the GIL exactly while a long call into C allocates its temporaries. A forked sampler
+would share the memory that it measures, and so change it. This one is a new interpreter that loads only a few small
+modules. It is not a child of the process that it samples, so that it does not interfere when that program waits for its
+children.
 """
 
 from __future__ import annotations

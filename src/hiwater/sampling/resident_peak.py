@@ -1,7 +1,7 @@
 """The peak of resident memory during a block, by the kernel's high-water mark.
 
-A process has one high-water mark, and a reset affects all its readers. So a block is an ordinary scope: scopes and blocks that nest or
-overlap share each reading, and a recording is told each value before a reset.
+A process has one high-water mark, and a reset affects all its readers. So a block is an ordinary scope: scopes and
+blocks that nest or overlap share each reading, and a recording is told each value before a reset.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Named intervals of this process for a sampler outside, which shows them on the timeline.
 
-`hiwater sample -- COMMAND` names a file in HIWATER_SCOPES, which the command and its children inherit. Each interval is one line,
-appended with one write, so that processes and threads never mix their lines. Without a sampler, nothing happens.
+`hiwater sample -- COMMAND` names a file in HIWATER_SCOPES, which the command and its children inherit. Each interval is
+one line, appended with one write, so that processes and threads never mix their lines. Without a sampler, nothing
+happens.
 
     start_ns end_ns pid thread_id depth start_bytes end_bytes peak_bytes name
 

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 
 class Ticks:
-    """A sink for watchers that passes on one row for each tick; a child that lived between two ticks is in the second."""
+    """A sink for watchers that passes on one row for each tick; a child that lived between two ticks is in the
+    second."""
 
     def __init__(self, take: Callable[[Row], object]) -> None:
         self._take = take

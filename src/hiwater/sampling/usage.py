@@ -44,25 +44,29 @@ def memory_usage(
 ) -> Any:
     """Return how much memory `proc` uses over time, in MiB (2**20 bytes).
 
-    `proc` is a process number (-1: this process), a `subprocess.Popen`, a callable, or `(f,)`, `(f, args)`, `(f, args, kw)`.
+    `proc` is a process number (-1: this process), a `subprocess.Popen`, a callable, or `(f,)`, `(f, args)`, `(f, args,
+    kw)`.
 
-    - A process is sampled every `interval` seconds for `timeout` seconds or until it ends; for a number without a `timeout`, one sample
-      is taken immediately.
-    - A call is made **once**, in the calling thread, and sampled from another process, which does not wait for the GIL. If the kernel has
-      a high-water mark of resident memory (VmHWM), a peak between two samples is found and added as a sample, so the maximum is exact.
-      `timeout` ends the sampling, not the call. With `max_iterations` above 1, the call is repeated at a tenth of the interval until there
-      are more than 4 samples. Exceptions of the call are raised; no process is ever killed.
+    - A process is sampled every `interval` seconds for `timeout` seconds or until it ends; for a number without a
+      `timeout`, one sample is taken immediately.
+    - A call is made **once**, in the calling thread, and sampled from another process, which does not wait for the GIL.
+      If the kernel has a high-water mark of resident memory (VmHWM), a peak between two samples is found and added as a
+      sample, so the maximum is exact. `timeout` ends the sampling, not the call. With `max_iterations` above 1, the
+      call is repeated at a tenth of the interval until there are more than 4 samples. Exceptions of the call are
+      raised; no process is ever killed.
 
-    The result is a list of MiB. With `timestamps`, each entry is `(MiB, seconds since 1970)`; with `max_usage`, the result is the largest
-    entry; with `retval`, it is `(result, return value of the call)`. `include_children` adds all descendants, each with all of its
-    resident memory: shared pages count once for each process. With `multiprocess`, each entry is a list: the process, then its
-    children. `stream`, a text file, gets the lines of an mprof file (MEM, CHLD) instead, and the result is None.
+    The result is a list of MiB. With `timestamps`, each entry is `(MiB, seconds since 1970)`; with `max_usage`, the
+    result is the largest entry; with `retval`, it is `(result, return value of the call)`. `include_children` adds all
+    descendants, each with all of its resident memory: shared pages count once for each process. With `multiprocess`,
+    each entry is a list: the process, then its children. `stream`, a text file, gets the lines of an mprof file (MEM,
+    CHLD) instead, and the result is None.
 
-    `backend` is "psutil" (default) or "posix" for resident memory, "psutil_pss" or "psutil_uss" (each sample costs 0.3 ms or more), or
-    "tracemalloc" (Python objects only, and only in this process).
+    `backend` is "psutil" (default) or "posix" for resident memory, "psutil_pss" or "psutil_uss" (each sample costs 0.3
+    ms or more), or "tracemalloc" (Python objects only, and only in this process).
 
-    Raises NoSuchProcess (127), ProcessNotReadable (126), BadRequest for options that cannot be used, BadInterval (a ValueError)
-    for an interval that is not a number above 0, ValueError for a tuple of another length. The list ends when the sampled process ends.
+    Raises NoSuchProcess (127), ProcessNotReadable (126), BadRequest for options that cannot be used, BadInterval (a
+    ValueError) for an interval that is not a number above 0, ValueError for a tuple of another length. The list ends
+    when the sampled process ends.
     """
     chosen = backends.choose_backend(backend)
     interval = checked_interval(interval)

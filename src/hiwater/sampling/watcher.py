@@ -1,7 +1,7 @@
 """Samples a process and its descendants at fixed times.
 
-A tick reads every watched process once. Ticks are due at fixed times from the start, so that delays do not accumulate; a missed tick is
-skipped and counted. Between ticks the watcher sleeps, and wakes up when the target ends.
+A tick reads every watched process once. Ticks are due at fixed times from the start, so that delays do not accumulate;
+a missed tick is skipped and counted. Between ticks the watcher sleeps, and wakes up when the target ends.
 """
 
 from __future__ import annotations
@@ -88,8 +88,8 @@ class Watcher:
         is_fresh: bool = False,
         reader: Callable[[int], ProcessMemory] = ProcessMemory,
     ) -> None:
-        """Open the process. The processes in `exclude` and their descendants are not watched. `is_fresh` says that the process has just
-        begun its program, so that the kernel's high-water mark covers nothing else.
+        """Open the process. The processes in `exclude` and their descendants are not watched. `is_fresh` says that the
+        process has just begun its program, so that the kernel's high-water mark covers nothing else.
 
         Raises NoSuchProcess or ProcessNotReadable.
         """
@@ -117,8 +117,8 @@ class Watcher:
     def run(
         self, *, until_ns: int | None = None, on_tick: Callable[[int], bool] | None = None, stop_on: int = -1
     ) -> None:
-        """Watch until the target has ended, `until_ns` is over, `on_tick(now)` returns true, or the descriptor `stop_on` becomes readable;
-        then take the last reading."""
+        """Watch until the target has ended, `until_ns` is over, `on_tick(now)` returns true, or the descriptor
+        `stop_on` becomes readable; then take the last reading."""
         due = time.monotonic_ns()
         if self.watches_children:
             self._scan(due, is_first=True)
@@ -179,7 +179,8 @@ class Watcher:
             self._read_high_water(process, at_ns)
 
     def _is_still_its_parent(self, process: Watched) -> bool:
-        """Whether a new child has not yet begun its program and still runs in its parent's memory, which is already counted."""
+        """Whether a new child has not yet begun its program and still runs in its parent's memory, which is already
+        counted."""
         parent = self._alive.get(process.parent_pid)
         if parent is None or parent.memory is None or process.memory is None or process.name != parent.name:
             return False

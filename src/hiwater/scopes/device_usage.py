@@ -21,9 +21,10 @@ def _of_chief(name: str, words: str) -> Any:
 
 
 class DeviceUsage:
-    """One device during a scope. `.allocated` (bytes of tensors), `.reserved` (bytes that the library has from the driver) and `.used` (bytes
-    that the driver counts for this process, with the context) are Levels; a quantity that was not measured raises MeterUnavailable. The
-    short names, such as `.peak_bytes`, refer to `.allocated`, or to the first quantity that was measured.
+    """One device during a scope. `.allocated` (bytes of tensors), `.reserved` (bytes that the library has from the
+    driver) and `.used` (bytes that the driver counts for this process, with the context) are Levels; a quantity that
+    was not measured raises MeterUnavailable. The short names, such as `.peak_bytes`, refer to `.allocated`, or to the
+    first quantity that was measured.
     """
 
     def __init__(self, name: str, backend: str, levels: Mapping[str, Level]) -> None:
@@ -92,7 +93,8 @@ class DeviceUsage:
 def of_devices(measured: Iterable[tuple[Device, str, Level]]) -> list[DeviceUsage]:
     """Group the (device, quantity, level) of a scope by device, in the order of measurement.
 
-    A card with figures of the driver and a library's device are joined if they have the same UUID, or if there is only one card.
+    A card with figures of the driver and a library's device are joined if they have the same UUID, or if there is only
+    one card.
     """
     found: dict[Device, dict[str, Level]] = {}
     for device, quantity, level in measured:

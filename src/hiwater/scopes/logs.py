@@ -1,7 +1,7 @@
 """The log and the timeline of an open run. A program that is killed leaves its figures in the log.
 
-Each line of a log is one JSON object, written by one system call, so a kill never leaves an incomplete earlier line. A thread takes the
-samples; no peak depends on them.
+Each line of a log is one JSON object, written by one system call, so a kill never leaves an incomplete earlier line. A
+thread takes the samples; no peak depends on them.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Gives each of many scopes an exact peak, although a peak exists only once per process.
 
-At every beginning and end of any scope, under one lock, the manager reads each meter's peak, notes it and resets it. These readings are
-numbered: an epoch is the number of a reading. A scope's peak is then the highest note since its epoch, also if scopes nest, overlap, or
-belong to other threads and tasks. A scope measures the whole process, so scopes that are open at the same time include each other's
-memory.
+At every beginning and end of any scope, under one lock, the manager reads each meter's peak, notes it and resets it.
+These readings are numbered: an epoch is the number of a reading. A scope's peak is then the highest note since its
+epoch, also if scopes nest, overlap, or belong to other threads and tasks. A scope measures the whole process, so scopes
+that are open at the same time include each other's memory.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _MOST_SLOTS = 64
 class Peaks:
     """Notes of peaks in order of time. They answer "the highest since epoch m" without a loop over open scopes.
 
-    A note is dropped once a later one is at least as high, so the remaining values fall strictly, and the first note at or after m is the
-    highest. `add` costs O(1) on average, `highest_since` O(log n).
+    A note is dropped once a later one is at least as high, so the remaining values fall strictly, and the first note at
+    or after m is the highest. `add` costs O(1) on average, `highest_since` O(log n).
     """
 
     __slots__ = ("epochs", "values")
@@ -69,7 +69,8 @@ class Peaks:
 
 
 class Slot:
-    """A meter in use: its notes, the number of scopes that use it, and when its peak was last disturbed or unreadable."""
+    """A meter in use: its notes, the number of scopes that use it, and when its peak was last disturbed or
+    unreadable."""
 
     __slots__ = ("disturbed_at", "failed", "meter", "name", "now", "peaks", "risen_at", "thread", "users")
 
@@ -98,7 +99,8 @@ class Slot:
             self.disturbed_at = epoch
 
     def is_intact_since(self, epoch: int) -> bool:
-        """Whether the notes since `epoch` miss nothing: a lifetime peak must have risen since then; any other peak must never have been disturbed."""
+        """Whether the notes since `epoch` miss nothing: a lifetime peak must have risen since then; any other peak
+        must never have been disturbed."""
         return self.risen_at >= epoch if self.meter.has_lifetime_peak else self.disturbed_at < epoch
 
 
@@ -171,7 +173,8 @@ class ScopeManager:
         return len(self._open)
 
     def enter(self, scope: Scope) -> None:
-        """Begin a scope; the current readings are its baseline. Raises MeterUnavailable for a meter that the scope names and that does not work."""
+        """Begin a scope; the current readings are its baseline. Raises MeterUnavailable for a meter that the scope
+        names and that does not work."""
         unrecorded.do(ScopeManager._enter, self, scope)
 
     def _enter(self, scope: Scope) -> None:
@@ -361,7 +364,8 @@ class ScopeManager:
                 raise
             return None
         except Exception as error:
-            # A device library may raise anything. It must not break the measured program if the scope does not name the meter.
+            # A device library may raise anything. It must not break the measured program if the scope does not name the
+            # meter.
             if ":" not in name:
                 raise
             self._refused[name] = scope.unmeasured[name] = f"{type(error).__name__}: {error}"

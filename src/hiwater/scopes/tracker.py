@@ -76,9 +76,9 @@ class TrackedRun(_Shown):
 
 
 class Tracker(_Shown):
-    """A named place to measure: context manager (plain and async) and decorator. It is reusable and re-entrant, and many threads and tasks
-    can use it at the same time. Each pass is a separate TrackedRun; `usage` is that of the last finished run, or of the last begun one if none
-    has finished.
+    """A named place to measure: context manager (plain and async) and decorator. It is reusable and re-entrant, and
+    many threads and tasks can use it at the same time. Each pass is a separate TrackedRun; `usage` is that of the last
+    finished run, or of the last begun one if none has finished.
     """
 
     def __init__(
@@ -91,11 +91,12 @@ class Tracker(_Shown):
     ) -> None:
         """Describe what to measure; nothing happens before a block begins.
 
-        `meters` are names from `hiwater.meters.NAMES` and of devices ("gpu" means all in use, "torch:cuda:0:active" one figure). The default
-        is resident, heap, python, thread and all devices in use, where they work. `log` is a file that gets a JSON line at every beginning
-        and end, and every second in between, so that a program that is killed leaves its figures; or a logging.Logger, which gets the
-        table. `interval` (seconds) is the sampling interval of the timeline; without it there is none. Raises BadInterval, a ValueError,
-        for an `interval` that is not a number above 0.
+        `meters` are names from `hiwater.meters.NAMES` and of devices ("gpu" means all in use, "torch:cuda:0:active" one
+        figure). The default is resident, heap, python, thread and all devices in use, where they work. `log` is a file
+        that gets a JSON line at every beginning and end, and every second in between, so that a program that is killed
+        leaves its figures; or a logging.Logger, which gets the table. `interval` (seconds) is the sampling interval of
+        the timeline; without it there is none. Raises BadInterval, a ValueError, for an `interval` that is not a number
+        above 0.
         """
         if interval is not None:
             interval = unrecorded.do(_checked_interval, interval, None)
@@ -110,7 +111,8 @@ class Tracker(_Shown):
 
     @property
     def usage(self) -> Usage:
-        """The figures of the last finished run; if none has finished, of the last begun one. Raises MeterUnavailable before the first run."""
+        """The figures of the last finished run; if none has finished, of the last begun one. Raises MeterUnavailable
+        before the first run."""
         if self._runs:
             return self._runs[-1].usage
         if self._open:
@@ -145,8 +147,8 @@ class Tracker(_Shown):
         self._end(id(sys._getframe(1)), kind)
 
     def __call__(self, function: Function) -> Function:
-        """Return a wrapper of `function` that measures every call. Coroutines and generators are measured from their first step to their
-        end, including waits."""
+        """Return a wrapper of `function` that measures every call. Coroutines and generators are measured from their
+        first step to their end, including waits."""
         if not self.name:
             self.name = getattr(function, "__qualname__", repr(function))
         wrapped: Any = functools.update_wrapper(_wrapper(self, function), function)
@@ -220,7 +222,8 @@ class Tracker(_Shown):
         """Called with each finished run, for subclasses."""
 
     def _mine(self, frame: int) -> TrackedRun:
-        """Find the run that ends: a `with` block ends in the frame where it began; any other run is the latest of its thread or task."""
+        """Find the run that ends: a `with` block ends in the frame where it began; any other run is the latest of
+        its thread or task."""
         place = _place()
         with self._lock:
             candidates = self._open
@@ -260,8 +263,8 @@ def track(
         @hiwater.track
         @hiwater.track("fit", meters=("resident", "pss"), log="fit.jsonl")
 
-    Raises MeterUnavailable at the beginning of the block for a meter named in `meters` that does not work here; BadInterval, a
-    ValueError, immediately for an `interval` that is not a number of seconds above 0.
+    Raises MeterUnavailable at the beginning of the block for a meter named in `meters` that does not work here;
+    BadInterval, a ValueError, immediately for an `interval` that is not a number of seconds above 0.
     """
     if callable(name):
         return Tracker(meters=meters, log=log, interval=interval)(name)

@@ -60,8 +60,8 @@ class Usage:
 
     @property
     def thread(self) -> Level:
-        """What the thread of the scope allocated minus what it freed, counted from 0 at the scope's start. Allocations of other threads are
-        not included; those of other tasks of the same thread, while the scope was open, are.
+        """What the thread of the scope allocated minus what it freed, counted from 0 at the scope's start. Allocations
+        of other threads are not included; those of other tasks of the same thread, while the scope was open, are.
         """
         return self._level("thread")
 
@@ -93,7 +93,8 @@ class Usage:
 
     @property
     def breakdown(self) -> Breakdown:
-        """Where resident memory is. The first access reads it, which takes some milliseconds; later ones return the same object."""
+        """Where resident memory is. The first access reads it, which takes some milliseconds; later ones return the
+        same object."""
         if self._breakdown is None:
             from hiwater.meters.residency import breakdown
 

@@ -1,7 +1,8 @@
-"""Memory of Spark's Python workers: `hiwater.spark.conf(SparkSession.builder)` and `with hiwater.spark.profile(spark, "job.hiw"): ...`.
+"""Memory of Spark's Python workers: `hiwater.spark.conf(SparkSession.builder)` and `with hiwater.spark.profile(spark,
+"job.hiw"): ...`.
 
-The names are looked up at first use: Spark's daemon, `hiwater.spark.daemon`, is loaded through this package, must load nothing that starts a
-thread, and needs none of them.
+The names are looked up at first use: Spark's daemon, `hiwater.spark.daemon`, is loaded through this package, must load
+nothing that starts a thread, and needs none of them.
 """
 
 from __future__ import annotations

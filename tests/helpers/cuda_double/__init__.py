@@ -1,32 +1,35 @@
-"""A CUDA build of torch on a machine without a GPU: the real Python layer of `torch.cuda` over a `torch._C` that is simulated.
+"""A CUDA build of torch on a machine without a GPU: the real Python layer of `torch.cuda` over a `torch._C` that is
+simulated.
 
-Needs torch (the CPU build will do). `torch.cuda` is made anew from the files of the installed torch, or of the oldest supported one
-(`layer.py`); what lies below, in C++ in a real build, is written after torch's sources (each file says which) in the same order, with the same
-locks and the same refusals. Kernels do not exist: tensors cannot be made on the device, memory is allocated by
-`torch.cuda.caching_allocator_alloc(size, stream=0)` or by `cuda[0].malloc(size)`.
+Needs torch (the CPU build will do). `torch.cuda` is made anew from the files of the installed torch, or of the oldest
+supported one (`layer.py`); what lies below, in C++ in a real build, is written after torch's sources (each file says
+which) in the same order, with the same locks and the same refusals. Kernels do not exist: tensors cannot be made on the
+device, memory is allocated by `torch.cuda.caching_allocator_alloc(size, stream=0)` or by `cuda[0].malloc(size)`.
 
 In a test:
 
     from cuda_double import installed
 
     def test_it():
-        with installed(cards=2) as cuda:          # torch.cuda is the double's within the block, and what it was before after it
-            cuda.initialise()                     # torch.cuda.init()
-            block = cuda[0].malloc(40 << 20)      # a DeviceAllocator: malloc, free, record_stream, finish, private_pool, stats …
-            cuda[0].free(block)
+        with installed(cards=2) as cuda:          # torch.cuda is the double's within the block, and what it was before
+        after it
+            cuda.initialise()                     # torch.cuda.init() block = cuda[0].malloc(40 << 20)      # a
+            DeviceAllocator: malloc, free, record_stream, finish, private_pool, stats … cuda[0].free(block)
 
-or `cuda = request.getfixturevalue(...)` of your own around it. In a program of its own, or in a script on a machine without a card:
+or `cuda = request.getfixturevalue(...)` of your own around it. In a program of its own, or in a script on a machine
+without a card:
 
     import sys; sys.path.insert(0, ".../tests/helpers")
     from cuda_double import install
     cuda = install()                              # for good
 
-Arguments of both: `cards` (how many, or a list of `card.Card`), `backend` ("native", "cudaMallocAsync", "pluggable"), `version` ("installed",
-or "2.2.2": raises LayerMissing where `fetch.py` was not run), `expandable` segments.
+Arguments of both: `cards` (how many, or a list of `card.Card`), `backend` ("native", "cudaMallocAsync", "pluggable"),
+`version` ("installed", or "2.2.2": raises LayerMissing where `fetch.py` was not run), `expandable` segments.
 
-`cuda.bindings.calls` lists who asked for history; `cuda.bindings.place` is called inside C functions (`pending.At` uses it to have a call
-fall due anywhere); `cuda[0].history.frames` replaces the stacks that events get; `cuda[0].snapshots` counts snapshots;
-`cuda.cards[0]` is the driver's side. What would hang the real library raises `bindings.Deadlock`, and is noted in `bindings.deadlocks`.
+`cuda.bindings.calls` lists who asked for history; `cuda.bindings.place` is called inside C functions (`pending.At` uses
+it to have a call fall due anywhere); `cuda[0].history.frames` replaces the stacks that events get; `cuda[0].snapshots`
+counts snapshots; `cuda.cards[0]` is the driver's side. What would hang the real library raises `bindings.Deadlock`, and
+is noted in `bindings.deadlocks`.
 
 Nothing of this has been compared with a GPU: it is as good as the reading of the sources.
 """
@@ -54,7 +57,8 @@ class Cuda:
         self._torchs_own_calls = len(torch.cuda._queued_calls)
 
     def renew(self):
-        """As in a new process, without loading the layer anew: CUDA is not initialised, the queue has torch's own calls alone."""
+        """As in a new process, without loading the layer anew: CUDA is not initialised, the queue has torch's own
+        calls alone."""
         forget()
         module = self.torch.cuda
         module._initialized, module.default_generators = False, ()

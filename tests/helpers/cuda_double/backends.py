@@ -1,8 +1,8 @@
 """The allocator backends: torch's own, the driver's pools, and one that the program plugged in, with what each refuses.
 
-`NativeCachingAllocator` in `c10/cuda/CUDACachingAllocator.cpp`, `CudaMallocAsyncAllocator` in `c10/cuda/CUDAMallocAsyncAllocator.cpp`,
-`CUDAPluggableAllocator` in `torch/csrc/cuda/CUDAPluggableAllocator.cpp`, and the defaults of `CUDAAllocator` in
-`c10/cuda/CUDACachingAllocator.h`. RMM is a pluggable one.
+`NativeCachingAllocator` in `c10/cuda/CUDACachingAllocator.cpp`, `CudaMallocAsyncAllocator` in
+`c10/cuda/CUDAMallocAsyncAllocator.cpp`, `CUDAPluggableAllocator` in `torch/csrc/cuda/CUDAPluggableAllocator.cpp`, and
+the defaults of `CUDAAllocator` in `c10/cuda/CUDACachingAllocator.h`. RMM is a pluggable one.
 """
 
 from .device_allocator import DeviceAllocator

@@ -1,5 +1,6 @@
 # ruff: noqa: N802 - the names are those in torch._C
-"""The functions of `torch._C` below the Python layer: `torch/csrc/cuda/Module.cpp`, `torch/csrc/cuda/memory_snapshot.cpp`.
+"""The functions of `torch._C` below the Python layer: `torch/csrc/cuda/Module.cpp`,
+`torch/csrc/cuda/memory_snapshot.cpp`.
 
 Each does what the real one does, in its order: what initialises CUDA first, what takes which lock, what raises.
 """
@@ -16,8 +17,8 @@ class Deadlock(BaseException):
 
 
 class Bindings:
-    """The functions, by the names they have in `torch._C`. `place` is called inside of those that let other code run, with a name of the
-    place, so that a test can have something happen there."""
+    """The functions, by the names they have in `torch._C`. `place` is called inside of those that let other code
+    run, with a name of the place, so that a test can have something happen there."""
 
     def __init__(self, torch, backend, cards, *, is_old):
         self._torch = torch
@@ -53,7 +54,8 @@ class Bindings:
     # Initialising
 
     def lazy_init(self):
-        """`Context::lazyInitDevice(kCUDA)`: `call_once` around `CUDAHooks::init`. Who comes back into it on the same thread waits for ever."""
+        """`Context::lazyInitDevice(kCUDA)`: `call_once` around `CUDAHooks::init`. Who comes back into it on the same
+        thread waits for ever."""
         if self.is_initialized:
             return
         if self._once_by == threading.get_ident():
@@ -72,7 +74,8 @@ class Bindings:
                 self._once_by = 0
 
     def _cuda_init(self):
-        """`THCPModule_initExtension`: initialises CUDA, then gives `torch.cuda` its generators and `_get_device_properties`."""
+        """`THCPModule_initExtension`: initialises CUDA, then gives `torch.cuda` its generators and
+        `_get_device_properties`."""
         self.place("initExtension")
         self.lazy_init()
         import torch.cuda as module  # as PyImport_ImportModule does: Python code of the import system runs here
@@ -158,7 +161,8 @@ class Bindings:
         self.backend.reset_accumulated(device)
 
     def _cuda_memorySnapshot(self, wanted=None):
-        """`THCPModule_memorySnapshot`. `wanted`: None, or (pool, pool, include_traces) in new versions; old ones take nothing."""
+        """`THCPModule_memorySnapshot`. `wanted`: None, or (pool, pool, include_traces) in new versions; old ones
+        take nothing."""
         traces = wanted is None or len(wanted) < 3 or bool(wanted[2])
         segments, events = self.backend.snapshot(traces=traces)
         return {
@@ -174,7 +178,8 @@ class Bindings:
     # History
 
     def _cuda_record_memory_history(self, enabled, context, stacks, max_entries, clear=False, *rest):
-        """`_record_memory_history` in memory_snapshot.cpp: checks its words, initialises CUDA, then reaches all device allocators."""
+        """`_record_memory_history` in memory_snapshot.cpp: checks its words, initialises CUDA, then reaches all
+        device allocators."""
         if enabled not in (None, "state", "all"):
             raise RuntimeError("expected state to be 'state', 'all', or None")
         if stacks not in _STACKS:

@@ -1,4 +1,5 @@
-"""What the driver knows of a card: its memory, who holds it, and addresses (`cudaMalloc`, `cudaFree`, `cudaMemGetInfo`, `cuMemCreate`)."""
+"""What the driver knows of a card: its memory, who holds it, and addresses (`cudaMalloc`, `cudaFree`,
+`cudaMemGetInfo`, `cuMemCreate`)."""
 
 import itertools
 
@@ -9,7 +10,8 @@ _addresses = itertools.count(0x7F00_0000_0000, 1 << 40)
 
 
 class Card:
-    """One card. `total_bytes` is its memory, `others_bytes` what other processes hold, `context_bytes` what a context takes.
+    """One card. `total_bytes` is its memory, `others_bytes` what other processes hold, `context_bytes` what a context
+    takes.
 
     `mapped_bytes` is what this process took from the driver.
     """

@@ -1,9 +1,10 @@
-"""The caching allocator of one device, in the order of `DeviceCachingAllocator` in `c10/cuda/CUDACachingAllocator.cpp` (torch 2.2 to 2.13).
+"""The caching allocator of one device, in the order of `DeviceCachingAllocator` in `c10/cuda/CUDACachingAllocator.cpp`
+(torch 2.2 to 2.13).
 
-`malloc` completes frees that waited for a stream (`process_events`), rounds, looks for a free block, asks the driver, gives cached memory
-back and asks again, and refuses: event, observers without the lock, then the error. `free` lowers `allocated`; `free_block`, perhaps later,
-lowers `active` and `requested`. Left out: `max_split_size`, garbage collection, captures of CUDA graphs (`private_pool()` stands for both
-their pools and `MemPool`s), peer access.
+`malloc` completes frees that waited for a stream (`process_events`), rounds, looks for a free block, asks the driver,
+gives cached memory back and asks again, and refuses: event, observers without the lock, then the error. `free` lowers
+`allocated`; `free_block`, perhaps later, lowers `active` and `requested`. Left out: `max_split_size`, garbage
+collection, captures of CUDA graphs (`private_pool()` stands for both their pools and `MemPool`s), peer access.
 """
 
 import threading
@@ -29,7 +30,8 @@ def round_size(size):
 
 
 def allocation_size(size):
-    """`get_allocation_size`: how much is asked of the driver for a request of `size` bytes that no free block satisfies."""
+    """`get_allocation_size`: how much is asked of the driver for a request of `size` bytes that no free block
+    satisfies."""
     if size <= SMALL:
         return SMALL_BUFFER
     return LARGE_BUFFER if size < MIN_LARGE else -(-size // ROUND_LARGE) * ROUND_LARGE
@@ -218,7 +220,8 @@ class DeviceAllocator:
         return block
 
     def _note_refusal(self, rounded, stream, pool, asked, context):
-        """What is recorded, under the lock, before observers are called. The event has the rounded size, not the segment's."""
+        """What is recorded, under the lock, before observers are called. The event has the rounded size, not the
+        segment's."""
         free = self.card.free_bytes
         self.history.trace("oom", free, rounded, stream, pool, context)
         self.stats.scalars["num_ooms"] += 1
@@ -331,7 +334,8 @@ class DeviceAllocator:
         return block
 
     def _expandable_room(self, pool, stream, rounded):
-        """`find_expandable_block`: free and unmapped neighbours that would do together; else a new segment, all of it unmapped."""
+        """`find_expandable_block`: free and unmapped neighbours that would do together; else a new segment, all of
+        it unmapped."""
         for block in sorted(pool.unmapped, key=lambda one: one.address):
             free = block.previous if block.previous is not None and block.previous in pool.blocks else None
             if block.stream == stream and (free.size if free else 0) + block.size >= rounded:

@@ -1,4 +1,5 @@
-"""Get the Python files of `torch/cuda` out of an old torch's wheel: `python tests/helpers/cuda_double/fetch.py [VERSION]`."""
+"""Get the Python files of `torch/cuda` out of an old torch's wheel: `python tests/helpers/cuda_double/fetch.py
+[VERSION]`."""
 
 import subprocess
 import sys

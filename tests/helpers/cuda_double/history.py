@@ -1,6 +1,7 @@
 """What the allocator of one device records: a ring of events, with Python stacks, and the observers of refusals.
 
-After `DeviceCachingAllocator::recordHistory`, `record_trace`, `maybeGatherContext` and `RingBuffer` in `c10/cuda/CUDACachingAllocator.cpp`.
+After `DeviceCachingAllocator::recordHistory`, `record_trace`, `maybeGatherContext` and `RingBuffer` in
+`c10/cuda/CUDACachingAllocator.cpp`.
 """
 
 import os
@@ -72,7 +73,8 @@ class History:
         return list(self.frames) if self.frames is not None else _stack()
 
     def trace(self, action, address, size, stream, pool, context):
-        """`record_trace`. Stacks are kept from `context="alloc"` on. For "oom", `address` is what the driver has left."""
+        """`record_trace`. Stacks are kept from `context="alloc"` on. For "oom", `address` is what the driver has
+        left."""
         self.clock_us = (
             self.clock_us + self._step_us if self._step_us else max(self.clock_us + 1, time.time_ns() // 1000)
         )

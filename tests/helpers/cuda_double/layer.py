@@ -1,7 +1,8 @@
 """The real Python layer of `torch.cuda`, made anew from its files, over what is in `torch._C` now.
 
-Newest: the files of the torch that is installed. Oldest: those of torch 2.2.2's wheel, which `python tests/helpers/cuda_double/fetch.py` puts into
-`build/torch-layers/2.2.2` (its native part, 750 MB, is not needed). They are run over the installed torch's other modules.
+Newest: the files of the torch that is installed. Oldest: those of torch 2.2.2's wheel, which `python
+tests/helpers/cuda_double/fetch.py` puts into `build/torch-layers/2.2.2` (its native part, 750 MB, is not needed). They
+are run over the installed torch's other modules.
 """
 
 import importlib.util
@@ -40,7 +41,8 @@ def put(torch, modules):
 
 
 def load(torch, folder):
-    """Run the layer's files; `torch.cuda` is then not initialised, with the calls in its queue that torch itself puts there."""
+    """Run the layer's files; `torch.cuda` is then not initialised, with the calls in its queue that torch itself
+    puts there."""
     spec = importlib.util.spec_from_file_location(
         "torch.cuda", folder / "__init__.py", submodule_search_locations=[str(folder)]
     )

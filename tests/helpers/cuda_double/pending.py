@@ -4,10 +4,11 @@ import sys
 
 
 class At:
-    """Calls `work` once, at the `number`th place of `function` and of what the double names with `place`, on the thread that runs it.
+    """Calls `work` once, at the `number`th place of `function` and of what the double names with `place`, on the thread
+    that runs it.
 
-    The places are those before each instruction of the function (a trace function for opcodes) and those inside the C functions that it
-    calls. `places` says afterwards how many there were.
+    The places are those before each instruction of the function (a trace function for opcodes) and those inside the C
+    functions that it calls. `places` says afterwards how many there were.
     """
 
     def __init__(self, function, number, work, bindings=None):

@@ -1,4 +1,5 @@
-"""Counters of one device: `c10/core/Allocator.h` (`CachingAllocator::Stat`) and `c10/core/CachingDeviceAllocator.h` (`DeviceStats`)."""
+"""Counters of one device: `c10/core/Allocator.h` (`CachingAllocator::Stat`) and `c10/core/CachingDeviceAllocator.h`
+(`DeviceStats`)."""
 
 ARRAYS = (
     "allocation", "segment", "active", "inactive_split",

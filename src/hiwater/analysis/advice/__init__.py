@@ -1,7 +1,8 @@
-"""Advice: findings of rules, each with a line of the user's own code, its evidence and the saving that a change is good for.
+"""Advice: findings of rules, each with a line of the user's own code, its evidence and the saving that a change is good
+for.
 
-A rule speaks only when the figures of the capture prove the saving; `docs/advice.md` says what each one reads. No rule runs in the
-recorded program.
+A rule speaks only when the figures of the capture prove the saving; `docs/advice.md` says what each one reads. No rule
+runs in the recorded program.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ RULES: tuple[Callable[[Recorded], Iterator[Finding]], ...] = (
 
 
 def findings_of(capture: Capture) -> list[Finding]:
-    """At most five findings, those with the largest sure saving first; none for the memory of a device, or for a process that was watched
-    from outside. Each saves at least 5 % of the peak, and 1 MiB."""
+    """At most five findings, those with the largest sure saving first; none for the memory of a device, or for a
+    process that was watched from outside. Each saves at least 5 % of the peak, and 1 MiB."""
     if capture.is_timeline or capture.device is not None:
         return []
     recorded = Recorded(capture)

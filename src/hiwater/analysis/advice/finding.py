@@ -1,4 +1,5 @@
-"""What a rule of advice finds: the line to change, the figures that show it, what a change saves, and what to change."""
+"""What a rule of advice finds: the line to change, the figures that show it, what a change saves, and what to
+change."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ class Rule(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One figure of the evidence. `unit` is "bytes", "blocks" or "collections"; `measures` says which of them, when, and how exact."""
+    """One figure of the evidence. `unit` is "bytes", "blocks" or "collections"; `measures` says which of them, when,
+    and how exact."""
 
     name: str
     value: int
@@ -31,7 +33,8 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Saving:
-    """What the change saves, in bytes: at least `least_bytes`, at most `most_bytes`, of what `measures` says: one of the texts below."""
+    """What the change saves, in bytes: at least `least_bytes`, at most `most_bytes`, of what `measures` says: one of
+    the texts below."""
 
     least_bytes: int
     most_bytes: int

@@ -1,4 +1,5 @@
-"""Resident memory that no live object needs: arenas and heaps that few objects keep, and forked pages that became private."""
+"""Resident memory that no live object needs: arenas and heaps that few objects keep, and forked pages that became
+private."""
 
 from __future__ import annotations
 
@@ -68,7 +69,8 @@ def malloc_trim(recorded: Recorded) -> Iterator[Finding]:
 
 
 def forked(recorded: Recorded) -> Iterator[Finding]:
-    """A forked child that wrote to the pages of objects that it inherited: to change a reference count or what the collector keeps there is a write."""
+    """A forked child that wrote to the pages of objects that it inherited: to change a reference count or what the
+    collector keeps there is a write."""
     capture, snapshot = recorded.capture, _at_end(recorded)
     known = [moment.private_bytes for moment in capture.pressure if moment.private_bytes is not None]
     if capture.process.started_by != "fork" or snapshot is None or not known:
@@ -77,7 +79,8 @@ def forked(recorded: Recorded) -> Iterator[Finding]:
     pools = parts.get("Python objects, live", 0) + parts.get("Python's arenas, slack", 0)
     shared = max(0, snapshot.resident_bytes - private)
     own = recorded.at_peak(recorded.is_kind("python"))
-    # All that is shared might be objects: what is more than that, and not the child's own, is surely inherited and private.
+    # All that is shared might be objects: what is more than that, and not the child's own, is surely inherited and
+    # private.
     least = min(pools - shared - own, private - own - capture.resident.overhead_end_bytes) - _OTHER_PRIVATE
     frame = _busiest(recorded)
     if least <= 0 or frame is None:
@@ -100,14 +103,15 @@ def _parts(snapshot: ResidencySnapshot) -> dict[str, int]:
 
 
 def _at_end(recorded: Recorded) -> ResidencySnapshot | None:
-    """The residency snapshot that was taken when the recording ended; None where the process was killed or still runs."""
+    """The residency snapshot that was taken when the recording ended; None where the process was killed or still
+    runs."""
     snapshots = recorded.capture.residency_snapshots
     return snapshots[-1] if snapshots and recorded.capture.process.ended == "exit" else None
 
 
 def _most_fallen(recorded: Recorded, wanted: Bools, slack: int) -> tuple[Frame, int] | None:
-    """The user's own line whose blocks fell most from the peak to the end, and by how much. None where it is less than half of the slack:
-    then other lines are the reason."""
+    """The user's own line whose blocks fell most from the peak to the end, and by how much. None where it is less
+    than half of the slack: then other lines are the reason."""
     fallen = np.maximum(recorded.peak.bytes - np.maximum(recorded.end.bytes, 0), 0)
     found = [
         (frame, int(fallen[accounts].sum()))
@@ -124,8 +128,8 @@ def _in_heaps(recorded: Recorded) -> Bools:
 
 
 def _pinned(recorded: Recorded) -> int:
-    """The most that live blocks keep malloc_trim() from giving back: two pages for each block, and the slack that was there before the
-    heaps grew, in the first residency snapshot, in the place of the blocks of that time."""
+    """The most that live blocks keep malloc_trim() from giving back: two pages for each block, and the slack that
+    was there before the heaps grew, in the first residency snapshot, in the place of the blocks of that time."""
     heaps = _in_heaps(recorded)
     before = recorded.capture.residency_snapshots[0]
     at_first = recorded.blocks_at(before.at_ns)

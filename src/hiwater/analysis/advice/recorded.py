@@ -1,4 +1,5 @@
-"""What the rules of advice read of a capture: the accounts by line of the user's own code, and lower bounds of savings."""
+"""What the rules of advice read of a capture: the accounts by line of the user's own code, and lower bounds of
+savings."""
 
 from __future__ import annotations
 
@@ -63,8 +64,9 @@ class Recorded:
         return is_one
 
     def rows(self, wanted: Bools, weight: Ints | None = None, least: int = 0) -> Iterator[tuple[Frame, Bools]]:
-        """The user's own lines whose wanted accounts weigh at least `least`, each with these accounts. The weight is what they held at the peak,
-        and the least an eightieth of it, if nothing is given: so there are few lines, however many the program has."""
+        """The user's own lines whose wanted accounts weigh at least `least`, each with these accounts. The weight is
+        what they held at the peak, and the least an eightieth of it, if nothing is given: so there are few lines,
+        however many the program has."""
         wanted = wanted & self.is_mine
         if weight is None:
             weight, least = self.peak.bytes, max(WORTH_TELLING, self.peak.allocated_bytes // PART_OF_PEAK) // 4
@@ -90,7 +92,8 @@ class Recorded:
 
     def saved_at_peak(self, accounts: Bools, part: float = 1.0) -> Saving:
         """What the allocated peak falls by without `part` of what these accounts hold. It falls no lower than the
-        highest of the other moments: `least_bytes` is its distance to what is highest then, at the peaks of the recording's slices."""
+        highest of the other moments: `least_bytes` is its distance to what is highest then, at the peaks of the
+        recording's slices."""
         most = int(self.peak.bytes[accounts].sum() * part)
         pieces = self.capture.slices
         highest = 0

@@ -43,8 +43,8 @@ def untouched(recorded: Recorded) -> Iterator[Finding]:
 
 
 def _never_touched(recorded: Recorded, accounts: Bools) -> int:
-    """The bytes of these accounts that no residency snapshot saw in RAM, of blocks that are live at the end: the snapshot there has seen
-    them after the program's last write."""
+    """The bytes of these accounts that no residency snapshot saw in RAM, of blocks that are live at the end: the
+    snapshot there has seen them after the program's last write."""
     held = np.minimum(recorded.peak.bytes, recorded.end.bytes)
     nodes = set(recorded.node[accounts].tolist())
     return sum(

@@ -20,12 +20,13 @@ def cluster(
         with hiwater.cluster("job.hiw"):
             table.groupby("key").mean().compute()
 
-    The cluster is that of the current Dask client, of the active Spark session, of Ray, if it is initialised, or the process group of torch.distributed. No
-    engine is imported for this. `sample` and `limit`, in bytes, are as for the engine's own function: `hiwater.dask.profile()`, `hiwater.spark.profile()`,
-    `hiwater.ray.profile()`, `hiwater.contrib.cluster.torch_distributed.profile()`.
+    The cluster is that of the current Dask client, of the active Spark session, of Ray, if it is initialised, or the
+    process group of torch.distributed. No engine is imported for this. `sample` and `limit`, in bytes, are as for the
+    engine's own function: `hiwater.dask.profile()`, `hiwater.spark.profile()`, `hiwater.ray.profile()`,
+    `hiwater.contrib.cluster.torch_distributed.profile()`.
 
-    Raises BadRequest if there is no such cluster, if there are two, or if workers must be prepared before they start and were not; and what the engine's
-    function raises.
+    Raises BadRequest if there is no such cluster, if there are two, or if workers must be prepared before they start
+    and were not; and what the engine's function raises.
     """
     found = {engine: current for engine, find in _FINDERS.items() if (current := find()) is not None}
     if not found:

@@ -1,4 +1,5 @@
-"""Dask: `profile(client, "job.hiw")` records every worker of a cluster into one file. `dask_remote` is what runs in the cluster."""
+"""Dask: `profile(client, "job.hiw")` records every worker of a cluster into one file. `dask_remote` is what runs in
+the cluster."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ _NANNY_SECONDS = 5  # for the nanny of a worker that has just died to send its c
 
 
 class DaskProfile:
-    """What `profile()` returns: `with` for a client, `async with` for an asynchronous one. `path` is that of the job's file."""
+    """What `profile()` returns: `with` for a client, `async with` for an asynchronous one. `path` is that of the
+    job's file."""
 
     def __init__(self, client: distributed.Client, path: str | os.PathLike[str], sample: Any, limit: Any) -> None:
         self._client = client
@@ -93,7 +95,8 @@ class DaskProfile:
             self._job.close()
 
     async def _end_without_client(self) -> None:
-        """The client was closed inside the block: collect with another one. If the cluster was closed, too, merge what it left on this machine."""
+        """The client was closed inside the block: collect with another one. If the cluster was closed, too, merge
+        what it left on this machine."""
         try:
             client = await distributed.Client(
                 self._address,
@@ -124,25 +127,29 @@ def profile(
     sample: int | str | None = None,
     limit: int | str | None = None,
 ) -> DaskProfile:
-    """Return a context manager that records all workers of the client's cluster, those that join later, too, and merges their captures into
-    one file at `path` at its end.
+    """Return a context manager that records all workers of the client's cluster, those that join later, too, and merges
+    their captures into one file at `path` at its end.
 
         with hiwater.dask.profile(client, "job.hiw"):
             table.groupby("key").mean().compute()
 
-    Use `async with` with an asynchronous client. Each task is a phase with the name of its kind (its key's prefix). `sample`, in bytes, is as
-    for `hiwater.record()`: 256 KiB by default, 0 records every block. `limit`, in bytes, is a ceiling for each worker's address space: beyond it a task
-    gets MemoryError. A worker that cannot be recorded goes on, and the report names it. A capture of a worker that was killed is in the file, too.
+    Use `async with` with an asynchronous client. Each task is a phase with the name of its kind (its key's prefix).
+    `sample`, in bytes, is as for `hiwater.record()`: 256 KiB by default, 0 records every block. `limit`, in bytes, is a
+    ceiling for each worker's address space: beyond it a task gets MemoryError. A worker that cannot be recorded goes
+    on, and the report names it. A capture of a worker that was killed is in the file, too.
 
-    Raises CaptureUnwritable, BadSize, BadRequest, and AlreadyRecording at the start. At the end, a failure is a RuntimeWarning.
+    Raises CaptureUnwritable, BadSize, BadRequest, and AlreadyRecording at the start. At the end, a failure is a
+    RuntimeWarning.
     """
     return DaskProfile(client, path, sample, limit)
 
 
 def collect(client: distributed.Client, path: str | os.PathLike[str]) -> Any:
-    """End the recordings of workers that were started with `dask worker --preload hiwater.dask`, and merge their captures into one file at `path`.
+    """End the recordings of workers that were started with `dask worker --preload hiwater.dask`, and merge their
+    captures into one file at `path`.
 
-    Returns an awaitable if the client is asynchronous. Raises CaptureUnwritable, and NotRecording if no worker was recorded.
+    Returns an awaitable if the client is asynchronous. Raises CaptureUnwritable, and NotRecording if no worker was
+    recorded.
     """
     job = JobCaptures(path, engine="dask")
 
@@ -156,7 +163,8 @@ def collect(client: distributed.Client, path: str | os.PathLike[str]) -> Any:
 
 
 async def dask_setup(node: Any) -> None:
-    """Called by `dask worker`, `dask scheduler` and `dask-ssh` with `--preload hiwater.dask`: record this worker, or keep the captures of others.
+    """Called by `dask worker`, `dask scheduler` and `dask-ssh` with `--preload hiwater.dask`: record this worker, or
+    keep the captures of others.
 
     `HIWATER_SAMPLE` and `HIWATER_LIMIT` are as `sample` and `limit` of `profile()`.
     """
@@ -188,7 +196,8 @@ async def _collect(client: distributed.Client, name: str, job: JobCaptures) -> N
 
 
 def _collect_here(job: JobCaptures, places: dict[str, tuple[str, str]], kept_at: tuple[str, str]) -> None:
-    """Merge what the workers and the scheduler of a closed cluster left in these places, as far as they are on this machine, and remove it."""
+    """Merge what the workers and the scheduler of a closed cluster left in these places, as far as they are on this
+    machine, and remove it."""
     known, boot = set[str](), remote.boot()
     kept, folders = kept_at[1] if kept_at[0] == boot else "", {path for of, path in places.values() if of == boot}
     for name in remote.kept_in(kept) if kept else ():

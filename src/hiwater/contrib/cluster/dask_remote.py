@@ -1,8 +1,9 @@
-"""What runs in the processes of a Dask cluster: in each worker, its nanny, and the scheduler. `dask` is the client's side.
+"""What runs in the processes of a Dask cluster: in each worker, its nanny, and the scheduler. `dask` is the client's
+side.
 
-A worker's capture is a file in `hiwater-JOB`, beside the worker's own folder: Dask removes that one when the worker has died. The file's name has the worker's
-address and process number. At the end of the job the client fetches the files. A worker that leaves before sends its file to the scheduler, and a nanny sends
-that of a worker that died.
+A worker's capture is a file in `hiwater-JOB`, beside the worker's own folder: Dask removes that one when the worker has
+died. The file's name has the worker's address and process number. At the end of the job the client fetches the files. A
+worker that leaves before sends its file to the scheduler, and a nanny sends that of a worker that died.
 """
 
 from __future__ import annotations
@@ -110,7 +111,8 @@ class RecordWorker(Portable, WorkerPlugin):  # type: ignore[misc] # Dask's types
 
 
 def own_figures(worker: Any) -> dict[str, int]:
-    """Dask's own figures of a worker in bytes: memory of the process as it last sampled it; results in memory (managed); results on disk (spilled)."""
+    """Dask's own figures of a worker in bytes: memory of the process as it last sampled it; results in memory
+    (managed); results on disk (spilled)."""
     memory, _ = getattr(worker.data, "spilled_total", (0, 0))
     return {
         "process_bytes": int(worker.monitor.recent().get("memory", 0)),
@@ -241,7 +243,8 @@ def started_unix_ns(dask_scheduler: Any) -> int:
 
 
 def finish(job: str, since_ns: int, code: str, dask_worker: Any) -> dict[str, Any]:
-    """In a worker: stop recording. `code` is what `sent_code.files()` now says of the client. The result tells where its capture is, why there is none, and which captures are left in its folder."""
+    """In a worker: stop recording. `code` is what `sent_code.files()` now says of the client. The result tells where
+    its capture is, why there is none, and which captures are left in its folder."""
     plugins = [one for one in dask_worker.plugins.values() if isinstance(one, RecordWorker)]
     for plugin in plugins:
         plugin.note_memory(1)
@@ -258,8 +261,8 @@ def finish(job: str, since_ns: int, code: str, dask_worker: Any) -> dict[str, An
 
 
 def left_in(folder: str, since_ns: int) -> list[tuple[str, str]]:
-    """The captures in a folder, each with what tells it from all other files of the cluster. Those of an earlier cluster, whose workers ended before
-    `since_ns`, are left out."""
+    """The captures in a folder, each with what tells it from all other files of the cluster. Those of an earlier
+    cluster, whose workers ended before `since_ns`, are left out."""
     paths = sorted(Path(folder).glob("*.hiw"))
     return [(str(path), _identity(path)) for path in paths if not _is_of_before(path, since_ns)]
 
@@ -277,7 +280,8 @@ def read_kept(folder: str, name: str, offset: int) -> bytes:
 
 
 def _is_of_before(path: str | Path, since_ns: int) -> bool:
-    """Whether the process that wrote this capture showed its last sign of life before that time, in nanoseconds since 1970."""
+    """Whether the process that wrote this capture showed its last sign of life before that time, in nanoseconds
+    since 1970."""
     ending = native.load().read_ending(str(path))
     return ending is not None and ending[1] < since_ns
 
@@ -295,7 +299,8 @@ def boot() -> str:
 
 
 def freeze(path: str) -> str:
-    """The path of a capture that does not change any more: the same, or that of a copy if its process writes it still."""
+    """The path of a capture that does not change any more: the same, or that of a copy if its process writes it
+    still."""
     if not _is_alive(Path(path)):
         return path
     from hiwater.capture import copying
@@ -321,7 +326,8 @@ def is_busy(dask_scheduler: Any) -> bool:
 
 
 def seen_by_scheduler(dask_scheduler: Any) -> tuple[dict[str, str], list[str]]:
-    """In the scheduler: the workers since the start of the job with their hosts, and the names of the captures that were sent there."""
+    """In the scheduler: the workers since the start of the job with their hosts, and the names of the captures that
+    were sent there."""
     plugin = dask_scheduler.plugins.get(CollectCaptures.name)
     if plugin is None or not hasattr(plugin, "seen"):
         return {}, []

@@ -20,10 +20,12 @@ from hiwater.errors import CaptureError, NotRecording
 
 
 class JobCaptures:
-    """The captures of one job, from the first to `write()`; a context manager that removes what `write()` no longer needs."""
+    """The captures of one job, from the first to `write()`; a context manager that removes what `write()` no longer
+    needs."""
 
     def __init__(self, path: str | os.PathLike[str], *, engine: str) -> None:
-        """Check that the job's file can be written at `path`. Raises CaptureUnwritable. An older capture there is replaced by `write()`."""
+        """Check that the job's file can be written at `path`. Raises CaptureUnwritable. An older capture there is
+        replaced by `write()`."""
         self.path = destination.absolute(destination.expand(os.fspath(path)))
         destination.check(self.path)
         self._engine = engine
@@ -38,8 +40,8 @@ class JobCaptures:
         return len(self._packed)
 
     def add_file(self, path: str | os.PathLike[str], worker: str = "", host: str = "") -> bool:
-        """Add the capture at `path`, which must stay there until `write()`. If it cannot be read, the worker counts as not recorded, and the result
-        is False."""
+        """Add the capture at `path`, which must stay there until `write()`. If it cannot be read, the worker counts
+        as not recorded, and the result is False."""
         try:
             packed, rows = packing.pack(path)
         except CaptureError as error:
@@ -54,7 +56,8 @@ class JobCaptures:
         return self.add_pieces([data], worker, host)
 
     def add_pieces(self, pieces: Iterable[bytes], worker: str = "", host: str = "") -> bool:
-        """Add a capture that arrives as `worker.pieces()` made it. If it is damaged, the worker counts as not recorded, and the result is False.
+        """Add a capture that arrives as `worker.pieces()` made it. If it is damaged, the worker counts as not recorded,
+        and the result is False.
 
         Raises OSError if the disk of the job is full.
         """
@@ -80,8 +83,8 @@ class JobCaptures:
         })  # fmt: skip
 
     def write(self) -> Path:
-        """Merge all captures, replace the job's file and return its path. Raises NotRecording if there is no capture, CaptureUnwritable if the
-        file cannot be written."""
+        """Merge all captures, replace the job's file and return its path. Raises NotRecording if there is no
+        capture, CaptureUnwritable if the file cannot be written."""
         if not self._packed:
             reasons = dict.fromkeys(
                 f"{row['program']}: {row['why']}" for row in self._rows if row["event"] == "started"

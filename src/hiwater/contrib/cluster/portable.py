@@ -1,4 +1,5 @@
-"""Plugins of a cluster that can be loaded where hiwater is not installed. There they are an engine's empty plugin: a worker must start without hiwater, too."""
+"""Plugins of a cluster that can be loaded where hiwater is not installed. There they are an engine's empty plugin: a
+worker must start without hiwater, too."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ from typing import Any
 
 
 class Portable:
-    """A mixin for plugins. `state()` has the arguments to make the same plugin again; `base` is the engine's class as `module:name`, which takes none."""
+    """A mixin for plugins. `state()` has the arguments to make the same plugin again; `base` is the engine's class
+    as `module:name`, which takes none."""
 
     base = ""
 

@@ -1,4 +1,5 @@
-"""Ray: `env()` has every worker of a job record itself, `collect()` merges the captures of all nodes. `ray_worker` is what runs in the workers."""
+"""Ray: `env()` has every worker of a job record itself, `collect()` merges the captures of all nodes. `ray_worker`
+is what runs in the workers."""
 
 from __future__ import annotations
 
@@ -33,13 +34,14 @@ _REMEDY = "call ray.init(runtime_env=hiwater.ray.env())"
 def env(
     runtime_env: Mapping[str, Any] | None = None, *, sample: int | str | None = None, limit: int | str | None = None
 ) -> dict[str, Any]:
-    """Return a runtime environment for `ray.init()` in which every worker process records itself. `runtime_env` is your own; its setup hook, a
-    callable or a path, is still called.
+    """Return a runtime environment for `ray.init()` in which every worker process records itself. `runtime_env` is your
+    own; its setup hook, a callable or a path, is still called.
 
         ray.init(runtime_env=hiwater.ray.env({"env_vars": {"MODE": "test"}}))
 
-    `sample`, in bytes, is as for `hiwater.record()`: 256 KiB by default, 0 records every block. `limit`, in bytes, is a ceiling for each worker's address
-    space, Ray's object store included: beyond it a task gets MemoryError. Raises BadSize.
+    `sample`, in bytes, is as for `hiwater.record()`: 256 KiB by default, 0 records every block. `limit`, in bytes, is a
+    ceiling for each worker's address space, Ray's object store included: beyond it a task gets MemoryError. Raises
+    BadSize.
     """
     options = {"sample": worker.SAMPLE if sample is None else sample, "limit": limit}
     parse_size(str(options["sample"]))
@@ -57,12 +59,15 @@ def env(
 
 
 def collect(path: str | os.PathLike[str]) -> Path:
-    """Merge the captures of the job's workers on all nodes into one file at `path`, and return its path. The workers go on.
+    """Merge the captures of the job's workers on all nodes into one file at `path`, and return its path. The workers go
+    on.
 
-    One task on each node sends its captures; it takes no CPU of the cluster's. Captures of workers that have died are among them. A node that
-    has left the cluster, and a worker that could not be recorded, are named in the report, with the reason.
+    One task on each node sends its captures; it takes no CPU of the cluster's. Captures of workers that have died are
+    among them. A node that has left the cluster, and a worker that could not be recorded, are named in the report, with
+    the reason.
 
-    Raises CaptureUnwritable, and NotRecording without `ray.init(runtime_env=hiwater.ray.env())` or before the first task.
+    Raises CaptureUnwritable, and NotRecording without `ray.init(runtime_env=hiwater.ray.env())` or before the first
+    task.
     """
     _check_recorded()
     with JobCaptures(path, engine="ray") as job:
@@ -74,15 +79,18 @@ def collect(path: str | os.PathLike[str]) -> Path:
 def profile(
     path: str | os.PathLike[str], sample: int | str | None = None, limit: int | str | None = None
 ) -> Iterator[None]:
-    """Record the driver in this block, and merge its capture and those of all workers into one file at `path` at its end.
+    """Record the driver in this block, and merge its capture and those of all workers into one file at `path` at its
+    end.
 
         with hiwater.ray.profile("job.hiw"):
             ray.get([work.remote(part) for part in parts])
 
-    If Ray is not initialised, `ray.init(runtime_env=env(sample=sample, limit=limit))` is called. If it is, its workers must have been recorded from
-    their start, with the `sample` and `limit` of `env()`: then `sample` is that of the driver alone. The limit is never the driver's.
+    If Ray is not initialised, `ray.init(runtime_env=env(sample=sample, limit=limit))` is called. If it is, its workers
+    must have been recorded from their start, with the `sample` and `limit` of `env()`: then `sample` is that of the
+    driver alone. The limit is never the driver's.
 
-    Raises CaptureUnwritable, BadSize, and NotRecording if Ray was initialised without `env()`. At the end, a failure is a RuntimeWarning.
+    Raises CaptureUnwritable, BadSize, and NotRecording if Ray was initialised without `env()`. At the end, a failure is
+    a RuntimeWarning.
     """
     with JobCaptures(path, engine="ray") as job:
         environment = env(sample=sample, limit=limit)
@@ -100,8 +108,9 @@ def profile(
 
 
 def own_figures(capture: Capture) -> dict[str, int] | None:
-    """Bytes of this worker in RAM when the end of a task found most shared memory in it, and of those the shared memory: Ray's object store, which all
-    workers of a node share, and what else the process shares. It is read once a second at most. None for the capture of another process."""
+    """Bytes of this worker in RAM when the end of a task found most shared memory in it, and of those the shared
+    memory: Ray's object store, which all workers of a node share, and what else the process shares. It is read once
+    a second at most. None for the capture of another process."""
     try:
         own: dict[str, int] = json.loads(capture.facts["engine_memory"])
     except (KeyError, ValueError):

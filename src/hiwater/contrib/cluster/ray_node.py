@@ -1,4 +1,5 @@
-"""Ray, on each node at the end of a job: tasks that find the captures there and send them. They run in a worker that is not recorded."""
+"""Ray, on each node at the end of a job: tasks that find the captures there and send them. They run in a worker that
+is not recorded."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from hiwater.errors import CaptureError
 
 
 def found(job: str) -> list[tuple[str, str]]:
-    """The captures of this node: for each its name and "", or the reason why there is none. Nodes that share a folder find the same."""
+    """The captures of this node: for each its name and "", or the reason why there is none. Nodes that share a
+    folder find the same."""
     place = _folder(job)
     try:
         names = sorted(os.listdir(place))
@@ -28,7 +30,8 @@ def found(job: str) -> list[tuple[str, str]]:
 
 
 def pieces(job: str, names: list[str]) -> Iterator[tuple[str, bytes]]:
-    """These captures in compressed pieces, each with the name of its capture. Of a worker that still runs, the capture is as it was at one moment."""
+    """These captures in compressed pieces, each with the name of its capture. Of a worker that still runs, the
+    capture is as it was at one moment."""
     for name in names:
         content = memoryview(_content(os.path.join(_folder(job), name)))
         for start in range(0, len(content), PIECE_BYTES):

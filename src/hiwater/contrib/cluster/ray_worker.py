@@ -28,8 +28,9 @@ _MEMORY_SECONDS = 1.0  # from one reading of the process's shared memory to the 
 
 
 def setup() -> None:
-    """Record this worker process: Ray calls `hiwater.ray.setup` as `worker_process_setup_hook`, which `hiwater.ray.env()` sets. Then call the user's own
-    hook. Nothing of the recording raises; what the user's hook raises passes."""
+    """Record this worker process: Ray calls `hiwater.ray.setup` as `worker_process_setup_hook`, which
+    `hiwater.ray.env()` sets. Then call the user's own hook. Nothing of the recording raises; what the user's hook
+    raises passes."""
     asked = os.environ.get(VARIABLE, "{}")
     if asked == OFF:
         return
@@ -44,7 +45,8 @@ def setup() -> None:
 
 
 class Both:
-    """The setup hook of a job whose own is a callable: ours, then theirs. Ray sends it to the workers as it sends theirs."""
+    """The setup hook of a job whose own is a callable: ours, then theirs. Ray sends it to the workers as it sends
+    theirs."""
 
     def __init__(self, theirs: Callable[[], object]) -> None:
         self.theirs = theirs
@@ -93,8 +95,8 @@ def _record(options: dict[str, Any]) -> None:
 
 
 class Tasks:
-    """Takes the place of the function by which Ray gives the process a title while a task runs: the first thing that Ray calls for a task, and the last.
-    Each task is a phase. The first task of an actor gives the worker its name."""
+    """Takes the place of the function by which Ray gives the process a title while a task runs: the first thing that
+    Ray calls for a task, and the last. Each task is a phase. The first task of an actor gives the worker its name."""
 
     def __init__(self, title: Callable[[str, str], AbstractContextManager[None]], context: Any) -> None:
         self._title, self._context = title, context
@@ -104,7 +106,8 @@ class Tasks:
         self._most_shared = 0
 
     def __call__(self, title: str, next_title: str) -> AbstractContextManager[None]:
-        """`title` is that of the task, `next_title` that of the worker after it: an actor's has the name of its class."""
+        """`title` is that of the task, `next_title` that of the worker after it: an actor's has the name of its
+        class."""
         if next_title != _IDLE and not self._is_named:
             self._is_named = True
             self._name_worker(next_title.removeprefix("ray::"))
@@ -126,7 +129,8 @@ class Tasks:
         worker.relabel(f"{actor_class} {name}" if name else actor_class)
 
     def note_memory(self) -> None:
-        """Note the process's shared memory, most of which is Ray's object store, where it is the highest seen. It is read once a second at most."""
+        """Note the process's shared memory, most of which is Ray's object store, where it is the highest seen. It is
+        read once a second at most."""
         now = time.monotonic()
         if now - self._memory_read < _MEMORY_SECONDS:
             return

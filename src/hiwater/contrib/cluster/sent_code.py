@@ -1,4 +1,5 @@
-"""The files of code that this process sends to others by value, for their captures. `hiwater/capture/sent_code.py` reads the fact."""
+"""The files of code that this process sends to others by value, for their captures. `hiwater/capture/sent_code.py`
+reads the fact."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ _LONGEST_FACT = 50_000
 
 
 def files() -> str:
-    """The fact: code of the script or of the notebook's cells, and of modules that are registered for cloudpickle to send by value."""
+    """The fact: code of the script or of the notebook's cells, and of modules that are registered for cloudpickle to
+    send by value."""
     found: dict[str, list[tuple[str, int]]] = {}
     length = 0
     for file, text in _sources():

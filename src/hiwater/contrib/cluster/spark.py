@@ -1,6 +1,8 @@
-"""Spark: `conf()` has the Python workers of an application recorded, `profile()` and `collect()` merge their captures into one file.
+"""Spark: `conf()` has the Python workers of an application recorded, `profile()` and `collect()` merge their captures
+into one file.
 
-`spark_worker` is what runs in Spark's processes. Spark starts it as its daemon, so recording needs no change of the program's functions.
+`spark_worker` is what runs in Spark's processes. Spark starts it as its daemon, so recording needs no change of the
+program's functions.
 """
 
 from __future__ import annotations
@@ -35,15 +37,16 @@ def conf(
     limit: int | str | None = None,
     daemon: str | None = None,
 ) -> Settings:
-    """Have all Python workers of a Spark application recorded, and return `settings`: a SparkSession.builder or a SparkConf. Call it before the session
-    is made.
+    """Have all Python workers of a Spark application recorded, and return `settings`: a SparkSession.builder or a
+    SparkConf. Call it before the session is made.
 
         spark = hiwater.spark.conf(SparkSession.builder, "/shared/captures").getOrCreate()
 
-    Each worker writes its capture into a new folder in `folder`, on its own machine; best on a file system that all machines share. By default, `folder` is
-    that for temporary files. `sample`, in bytes, is as for `hiwater.record()`: 256 KiB by default, 0 records every block. `limit`, in bytes, is a ceiling for the
-    address space of each worker. `daemon` is the daemon module of your own, which is run in place of Spark's; by default, the one that `settings` name.
-    Raises BadSize.
+    Each worker writes its capture into a new folder in `folder`, on its own machine; best on a file system that all
+    machines share. By default, `folder` is that for temporary files. `sample`, in bytes, is as for `hiwater.record()`:
+    256 KiB by default, 0 records every block. `limit`, in bytes, is a ceiling for the address space of each worker.
+    `daemon` is the daemon module of your own, which is run in place of Spark's; by default, the one that `settings`
+    name. Raises BadSize.
     """
     parse_size(str(sample or 0))
     parse_size(str(limit or 0))
@@ -95,23 +98,26 @@ class SparkProfile:
 
 
 def profile(spark: Any, path: str | os.PathLike[str]) -> SparkProfile:
-    """Return a context manager that merges the captures of all Python workers of an application into one file at `path`, at its end.
+    """Return a context manager that merges the captures of all Python workers of an application into one file at
+    `path`, at its end.
 
         spark = hiwater.spark.conf(SparkSession.builder).getOrCreate()
         with hiwater.spark.profile(spark, "job.hiw"):
             spark.range(10**6).select(score("id")).write.parquet("scores")
 
-    `spark` is a session or a SparkContext whose settings were made by `conf()`. A capture has all that its worker did since its start. Each task is a phase
-    named after its stage. Raises BadRequest without these settings, CaptureUnwritable; a failure at the end is a RuntimeWarning.
+    `spark` is a session or a SparkContext whose settings were made by `conf()`. A capture has all that its worker did
+    since its start. Each task is a phase named after its stage. Raises BadRequest without these settings,
+    CaptureUnwritable; a failure at the end is a RuntimeWarning.
     """
     return SparkProfile(spark, path)
 
 
 def collect(spark: Any, path: str | os.PathLike[str]) -> Path:
-    """Merge the captures of all Python workers of an application so far into one file at `path`, and return its absolute path.
+    """Merge the captures of all Python workers of an application so far into one file at `path`, and return its
+    absolute path.
 
-    Captures that are not in the folder on this machine are fetched by tasks of Spark. Raises BadRequest if the settings were not made by `conf()`,
-    NotRecording if there is no capture, CaptureUnwritable.
+    Captures that are not in the folder on this machine are fetched by tasks of Spark. Raises BadRequest if the settings
+    were not made by `conf()`, NotRecording if there is no capture, CaptureUnwritable.
     """
     context = _context(spark)
     _folder(context)
@@ -134,7 +140,8 @@ def _collect(context: Any, job: JobCaptures) -> Path:
 
 
 def fetch(context: Any, folder: str, found: set[str], job: JobCaptures) -> None:
-    """Add the captures in `folder` on all machines with executors, except those already `found`. Raises what Spark raises."""
+    """Add the captures in `folder` on all machines with executors, except those already `found`. Raises what Spark
+    raises."""
     slots = max(1, context.defaultParallelism) * _TASKS_FOR_EACH_SLOT
     everywhere = context.parallelize(range(slots), slots)
     before = context.getLocalProperty(spark_worker.COLLECTS)

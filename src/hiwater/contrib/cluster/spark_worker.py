@@ -1,6 +1,7 @@
 """What runs in Spark's Python processes: in the daemon of each executor, which forks the workers, and in the workers.
 
-Nothing here may fail a task, write to stdout (which is the daemon's channel to Spark), or start a thread before the daemon forks.
+Nothing here may fail a task, write to stdout (which is the daemon's channel to Spark), or start a thread before the
+daemon forks.
 """
 
 from __future__ import annotations
@@ -80,7 +81,8 @@ def _begin_in_worker() -> None:
 
 
 def _executor() -> str:
-    """The executor's number: Kubernetes has it in the environment, a standalone cluster in the address of the executor's log."""
+    """The executor's number: Kubernetes has it in the environment, a standalone cluster in the address of the
+    executor's log."""
     known = os.environ.get("SPARK_EXECUTOR_ID", "")
     _, _, logged = os.environ.get("SPARK_LOG_URL_STDERR", "").partition("executorId=")
     return known or logged.partition("&")[0] or "driver"
@@ -95,7 +97,8 @@ def _tell(text: str) -> None:
 
 
 def _watch_tasks() -> None:
-    """Make each task a phase: from its first step after its context is known to the step that takes the context away."""
+    """Make each task a phase: from its first step after its context is known to the step that takes the context
+    away."""
     from pyspark import worker_util
     from pyspark.taskcontext import TaskContext
 
@@ -116,7 +119,8 @@ def _watch_tasks() -> None:
 
 
 def _begin_task(context: Any) -> None:
-    """Begin a phase for the stage. The partition and the attempt are in a marker: phases of one name are added up over tasks."""
+    """Begin a phase for the stage. The partition and the attempt are in a marker: phases of one name are added up
+    over tasks."""
     global _task, _markers  # noqa: PLW0603 - a worker has one task at a time
     _end_task()
     if context is None or context.getLocalProperty(COLLECTS):
@@ -149,7 +153,8 @@ def captures_here(folder: str, _: Iterable[int]) -> Iterator[str]:
 
 
 def fetch(folder: str, claim: str, missing: frozenset[str], _: Iterable[int]) -> Iterator[tuple[str, str, list[bytes]]]:
-    """Name, host and pieces of each missing capture on this machine. The first task of a machine that makes the folder `claim` has its captures."""
+    """Name, host and pieces of each missing capture on this machine. The first task of a machine that makes the
+    folder `claim` has its captures."""
     try:
         os.mkdir(os.path.join(folder, claim))
     except OSError:

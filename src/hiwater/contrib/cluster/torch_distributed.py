@@ -1,4 +1,5 @@
-"""torch.distributed: each rank of an initialised process group records itself, and rank 0 merges the captures into one file."""
+"""torch.distributed: each rank of an initialised process group records itself, and rank 0 merges the captures into
+one file."""
 
 from __future__ import annotations
 
@@ -122,7 +123,8 @@ class TorchProfile:
             dist.send_object_list([b""], dst=0, group=self._group)
 
     def _receive(self, job: JobCaptures) -> set[str]:
-        """Add the captures that are in this folder under their names, and those that other ranks send; return the former."""
+        """Add the captures that are in this folder under their names, and those that other ranks send; return the
+        former."""
         captures: list[Any] = [None] * dist.get_world_size()
         dist.gather_object(self._own(), captures, dst=0, group=self._group)
         is_here = {one.path: bool(one.path) and _has(one) for one in captures}
@@ -139,7 +141,8 @@ class TorchProfile:
 
 
 def _has(capture: _Capture) -> bool:
-    """Whether this machine has the file. The name has rank and process number, and a file of another job would have another size."""
+    """Whether this machine has the file. The name has rank and process number, and a file of another job would have
+    another size."""
     return os.path.isfile(capture.path) and os.path.getsize(capture.path) == capture.bytes
 
 
@@ -155,16 +158,19 @@ def _pieces_of(rank: int, group: Any) -> Any:
 def profile(
     path: str | os.PathLike[str], sample: int | str | None = None, limit: int | str | None = None
 ) -> TorchProfile:
-    """Return a context manager that records each rank of torch's default process group. At its end, rank 0 merges the captures into one file at `path`.
+    """Return a context manager that records each rank of torch's default process group. At its end, rank 0 merges the
+    captures into one file at `path`.
 
         torch.distributed.init_process_group("gloo")
         with profile("job.hiw"):
             train()
 
-    All ranks enter and leave it. `sample`, in bytes, is as for `hiwater.record()`: 256 KiB by default, 0 records every block. `limit`, in bytes, is a
-    ceiling for each rank's address space. Captures lie in the folder `job.hiw.ranks` of each machine. Rank 0 takes them from there if it sees them, and
-    else receives them, compressed, one piece at a time. If a rank fails, the file has the captures that rank 0 sees.
+    All ranks enter and leave it. `sample`, in bytes, is as for `hiwater.record()`: 256 KiB by default, 0 records every
+    block. `limit`, in bytes, is a ceiling for each rank's address space. Captures lie in the folder `job.hiw.ranks` of
+    each machine. Rank 0 takes them from there if it sees them, and else receives them, compressed, one piece at a time.
+    If a rank fails, the file has the captures that rank 0 sees.
 
-    Raises BadRequest without a process group, BadSize, CaptureUnwritable on rank 0. At the end, a failure is a RuntimeWarning.
+    Raises BadRequest without a process group, BadSize, CaptureUnwritable on rank 0. At the end, a failure is a
+    RuntimeWarning.
     """
     return TorchProfile(path, sample, limit)

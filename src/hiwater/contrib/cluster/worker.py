@@ -1,4 +1,5 @@
-"""Records one worker process of a cluster engine. Every function returns what went wrong: an error here must not fail a task.
+"""Records one worker process of a cluster engine. Every function returns what went wrong: an error here must not fail a
+task.
 
 This runs inside the recorded process: standard library and the native module only.
 """
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
     Result = TypeVar("Result")
 
 SAMPLE = "256KiB"
-"""The size below which blocks are sampled by default. Workers hold gigabytes: of 1 GiB in small blocks, the standard error is 1.6 %."""
+"""The size below which blocks are sampled by default. Workers hold gigabytes: of 1 GiB in small blocks, the standard
+error is 1.6 %."""
 PIECE_BYTES = 32 << 20
 """The most bytes of a capture that one piece on the wire has, before compression."""
 
@@ -32,7 +34,8 @@ _worker: Worker | None = None
 
 
 class Worker:
-    """The recording of this process. `path` is that of its capture, "" without one. `why` says why there is none, or what was left out."""
+    """The recording of this process. `path` is that of its capture, "" without one. `why` says why there is none, or
+    what was left out."""
 
     __slots__ = ("_recorder", "_unlimited", "path", "why")
 
@@ -97,9 +100,9 @@ def start(
 ) -> Worker:
     """Record this process into `path`, which may contain `%p`, `%h` and `%r`; its folder is made. Never raises.
 
-    `engine` is "dask", "ray" and so on; `worker` is the engine's name of this process; `restart` counts its restarts, where the engine does. `sample` is as
-    for `hiwater.record()`, in bytes. `limit`, in bytes, is a ceiling for the process's address space until `stop()`. A second call changes nothing and returns
-    the same recording.
+    `engine` is "dask", "ray" and so on; `worker` is the engine's name of this process; `restart` counts its restarts,
+    where the engine does. `sample` is as for `hiwater.record()`, in bytes. `limit`, in bytes, is a ceiling for the
+    process's address space until `stop()`. A second call changes nothing and returns the same recording.
     """
     facts = {"engine": engine, "worker": worker, **({"restart": restart} if restart else {})}
     return _quietly(lambda: unrecorded.do(_start, os.fspath(path), (facts, sample, limit)), Worker())
@@ -130,7 +133,8 @@ def _register_ends() -> None:
 
 
 def stop(exit_code: int | None = None) -> str:
-    """Stop recording this process, and return the path of its capture; "" if `start()` did not record it. Never raises."""
+    """Stop recording this process, and return the path of its capture; "" if `start()` did not record it. Never
+    raises."""
     return _quietly(lambda: unrecorded.do(_stop, exit_code, None), "")
 
 
@@ -159,7 +163,8 @@ def note(name: str, value: str) -> None:
 
 
 def phase_begin(name: str) -> int:
-    """Begin a phase: a task of the kind `name`. The result is for `phase_end()`. Any thread may end it. Without a recording, nothing happens."""
+    """Begin a phase: a task of the kind `name`. The result is for `phase_end()`. Any thread may end it. Without a
+    recording, nothing happens."""
     core = native.loaded()
     return 0 if core is None else core.begin_scope(name)
 

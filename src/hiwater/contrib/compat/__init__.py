@@ -1,1 +1,2 @@
-"""hiwater under the names of other tools. `dropin/` has the modules for PYTHONPATH; the other modules implement them."""
+"""hiwater under the names of other tools. `dropin/` has the modules for PYTHONPATH; the other modules implement
+them."""

@@ -6,5 +6,6 @@ import os
 
 
 def folder() -> str:
-    """The folder with `memory_profiler`, `mprof`, `filprofiler`, `ipygpulogger` and `pytorch_memlab`; its `bin` has the commands."""
+    """The folder with `memory_profiler`, `mprof`, `filprofiler`, `ipygpulogger` and `pytorch_memlab`; its `bin` has
+    the commands."""
     return os.path.join(os.path.dirname(os.path.abspath(__file__)), "dropin")

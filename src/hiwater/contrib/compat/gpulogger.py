@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 class IPyGPULoggerMemory(NamedTuple):
-    """Whole MiB. `used_delta` is end − start. `peaked_delta` is the peak above the higher of the two, so a cell needed their sum, as in that
-    package. `used_total` is the memory at the end."""
+    """Whole MiB. `used_delta` is end − start. `peaked_delta` is the peak above the higher of the two, so a cell
+    needed their sum, as in that package. `used_total` is the memory at the end."""
 
     used_delta: int
     peaked_delta: int
@@ -32,8 +32,8 @@ class IPyGPULoggerTime(NamedTuple):
 
 
 class IPyGPULoggerData(NamedTuple):
-    """A cell's figures: unpacks into the seven values that the package documents; `cpu`, `gpu` and `time` have them as its
-    code has. Those of the GPU are the first device's, 0 where none is in use."""
+    """A cell's figures: unpacks into the seven values that the package documents; `cpu`, `gpu` and `time` have them
+    as its code has. Those of the GPU are the first device's, 0 where none is in use."""
 
     gen_mem_used_delta: int
     gen_mem_peaked: int

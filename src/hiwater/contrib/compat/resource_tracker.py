@@ -1,4 +1,5 @@
-"""The classes ResourceTracker and MemoryMonitor of the article "Beyond tracemalloc": its names, its log lines, exact peaks."""
+"""The classes ResourceTracker and MemoryMonitor of the article "Beyond tracemalloc": its names, its log lines, exact
+peaks."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ DEFAULT_INTERVAL = 0.1
 class MemoryMonitor:
     """Resident memory of this process between `start()` and `stop()`; can be started again.
 
-    The peak is the kernel's high-water mark where the kernel has one. Then no thread samples, and `interval` has no influence on the peak.
+    The peak is the kernel's high-water mark where the kernel has one. Then no thread samples, and `interval` has no
+    influence on the peak.
     """
 
     _highest_bytes: ClassVar[int] = 0
@@ -66,7 +68,8 @@ class MemoryMonitor:
             self._started_here = True
 
     def stop(self) -> None:
-        """End the measurement; does nothing if the monitor is not running, or if the block of a ResourceTracker ends it."""
+        """End the measurement; does nothing if the monitor is not running, or if the block of a ResourceTracker ends
+        it."""
         if self._started_here:
             self._started_here = False
             self.finished(self._tracker.stop())
@@ -104,13 +107,15 @@ class MemoryMonitor:
 
 
 class ResourceTracker(Tracker):
-    """The published ResourceTracker with exact peaks: `with ResourceTracker(logger, monitoring_interval=0.1) as tracker: ...`.
+    """The published ResourceTracker with exact peaks: `with ResourceTracker(logger, monitoring_interval=0.1) as
+    tracker: ...`.
 
-    Each run ends with the published log lines, in their order: "Execution time", "Peak Python Allocated Memory", "Peak CUDA GPU Memory Usage
-    (Incremental)", "Peak System RAM Usage (Incremental)"; each figure is in MiB (2**20 bytes) and comes first after the colon. `tracker.usage`
-    has all figures. A tracker can be used repeatedly, nested and concurrently, with or without a logger. `monitoring_interval` (seconds) is
-    the sampling interval of the timeline and has no influence on peaks. `start_time` and `end_time` are those of the last run, in seconds
-    since 1970, as from `time.time()`; None before it.
+    Each run ends with the published log lines, in their order: "Execution time", "Peak Python Allocated Memory", "Peak
+    CUDA GPU Memory Usage (Incremental)", "Peak System RAM Usage (Incremental)"; each figure is in MiB (2**20 bytes) and
+    comes first after the colon. `tracker.usage` has all figures. A tracker can be used repeatedly, nested and
+    concurrently, with or without a logger. `monitoring_interval` (seconds) is the sampling interval of the timeline and
+    has no influence on peaks. `start_time` and `end_time` are those of the last run, in seconds since 1970, as from
+    `time.time()`; None before it.
     """
 
     def __init__(
@@ -122,8 +127,8 @@ class ResourceTracker(Tracker):
         meters: Sequence[str] | None = None,
         log: Log | None = None,
     ) -> None:
-        """`logger` is anything with an `info` method, or a function such as print. Raises BadInterval, a ValueError, for a
-        `monitoring_interval` that is not a number above 0."""
+        """`logger` is anything with an `info` method, or a function such as print. Raises BadInterval, a ValueError,
+        for a `monitoring_interval` that is not a number above 0."""
         super().__init__(name, meters=meters, log=log, interval=monitoring_interval)
         self.logger = logger
         self.monitoring_interval = monitoring_interval
@@ -157,7 +162,8 @@ class ResourceTracker(Tracker):
         return self.usage.resident.peak_above_start_bytes / BYTES_PER_MIB
 
     def get_peak_gpu_memory_usage(self) -> float:
-        """Return the highest peak above the start of all devices, in MiB; 0 if no device was in use, and before the first run."""
+        """Return the highest peak above the start of all devices, in MiB; 0 if no device was in use, and before the
+        first run."""
         if not self._runs and not self._open:
             return 0.0
         return max((device.peak_above_start_bytes for device in self.usage.gpu), default=0) / BYTES_PER_MIB
@@ -169,7 +175,8 @@ class ResourceTracker(Tracker):
 
 
 def _published_lines(usage: Usage, *, counts_devices: bool) -> list[str]:
-    """The lines for the logger: the four published ones, then those of other devices, then the meters that could not be read."""
+    """The lines for the logger: the four published ones, then those of other devices, then the meters that could not
+    be read."""
     lines = [f"Execution time: {usage.wall_seconds:.2f} seconds"]
     lines += _python_line(usage)
     if counts_devices or usage.gpu:

@@ -1,6 +1,7 @@
 """JAX: the memory statistics of each local device. Their peak covers the whole process and cannot be reset.
 
-Tested so far: JAX 0.10 on a CPU, whose devices have no statistics. The names of the figures on a GPU are from JAX's documentation.
+Tested so far: JAX 0.10 on a CPU, whose devices have no statistics. The names of the figures on a GPU are from JAX's
+documentation.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ _GPUS = frozenset({"gpu", "cuda", "rocm"})
 
 
 class Jax(Backend):
-    """Memory of JAX's allocator: `allocated`, and `reserved` where it is known. By default, JAX reserves 3/4 of the device at its start."""
+    """Memory of JAX's allocator: `allocated`, and `reserved` where it is known. By default, JAX reserves 3/4 of the
+    device at its start."""
 
     name = "jax"
     library = "jax"

@@ -1,7 +1,8 @@
-"""torch's caching allocators, one adapter for all device types: cuda (and ROCm, which uses its names), xpu, mps, and any other accelerator.
+"""torch's caching allocators, one adapter for all device types: cuda (and ROCm, which uses its names), xpu, mps, and
+any other accelerator.
 
-Tested so far: the shape of the statistics, the names of the functions, and their behaviour without a driver (torch 2.2 to 2.15). docs/gpu.md
-lists what was tested on real devices.
+Tested so far: the shape of the statistics, the names of the functions, and their behaviour without a driver (torch 2.2
+to 2.15). docs/gpu.md lists what was tested on real devices.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ _STATISTICS = {
 
 
 class Torch(Backend):
-    """Memory of torch's allocators, `allocated` to tensors and `reserved` from the driver, on each device that this process uses."""
+    """Memory of torch's allocators, `allocated` to tensors and `reserved` from the driver, on each device that this
+    process uses."""
 
     name = "torch"
     library = "torch"
@@ -147,7 +149,8 @@ class Torch(Backend):
         return "torch has no peak for mps" if _kind(device) == "mps" else ""
 
     def statistic_of(self, quantity: str) -> str:
-        """`allocated` is `allocated_bytes.all`. Any name from `memory_stats()` that has a peak is valid, without the `.peak`."""
+        """`allocated` is `allocated_bytes.all`. Any name from `memory_stats()` that has a peak is valid, without the
+        `.peak`."""
         return _STATISTICS.get(quantity, quantity)
 
     def _door(self, torch: Any, kind: str) -> Doors:
@@ -184,10 +187,11 @@ def _is_initialised(module: Any) -> bool:
 
 
 def _accelerator(torch: Any) -> str:
-    """The type of device that this torch was built for, or "". Unlike a check whether such a device exists, this initialises nothing.
+    """The type of device that this torch was built for, or "". Unlike a check whether such a device exists, this
+    initialises nothing.
 
-    Only from 2.9 on, where all accelerators have statistics. In 2.6, the first version with this function, it searched for a device and
-    raised an error without one.
+    Only from 2.9 on, where all accelerators have statistics. In 2.6, the first version with this function, it searched
+    for a device and raised an error without one.
     """
     if not hasattr(torch._C, "_accelerator_isAllocatorInitialized"):
         return ""

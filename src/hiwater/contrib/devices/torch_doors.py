@@ -1,9 +1,10 @@
-"""Replaces the C functions through which torch's Python code reads and resets a device's statistics, while our meters use them.
+"""Replaces the C functions through which torch's Python code reads and resets a device's statistics, while our meters
+use them.
 
-All of torch's functions (`max_memory_allocated`, `memory_stats`, `memory_summary`, however they were imported) look these C functions up
-at each call. So our replacements can show the program its peaks as they would be without our resets, and note the program's resets.
-torch's peaks cannot be set. So the replacements stay until the program's peaks need no correction: after the program has reset them, or
-after they have risen above the noted ones.
+All of torch's functions (`max_memory_allocated`, `memory_stats`, `memory_summary`, however they were imported) look
+these C functions up at each call. So our replacements can show the program its peaks as they would be without our
+resets, and note the program's resets. torch's peaks cannot be set. So the replacements stay until the program's peaks
+need no correction: after the program has reset them, or after they have risen above the noted ones.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The pytest plugin: limits for the memory of tests, their figures, and a committed baseline.
 
-pytest loads this module in every run in which hiwater is installed. So it imports nothing but pytest, and only tests that ask for it are measured.
+pytest loads this module in every run in which hiwater is installed. So it imports nothing but pytest, and only tests
+that ask for it are measured.
 """
 
 from __future__ import annotations

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 MOST_CAPTURES = 10
-"""Of so many failing tests of a process a capture is kept, so that a suite in which all tests fail does not fill the disk."""
+"""Of so many failing tests of a process a capture is kept, so that a suite in which all tests fail does not fill the
+disk."""
 _LONGEST_NAME = 120
 _SUMS = {"allocated", "blocks"}
 """The limits of sums. Their stacks are those of a recording that began with the test."""
@@ -38,8 +39,8 @@ _TITLES = {
 
 
 class Evidence:
-    """The recording of one process. It begins at the first measured test, goes on to the next, and ends before a test that is not measured.
-    With --hiwater, it is of the whole run, and its capture is kept."""
+    """The recording of one process. It begins at the first measured test, goes on to the next, and ends before a
+    test that is not measured. With --hiwater, it is of the whole run, and its capture is kept."""
 
     def __init__(self, folder: Path, worker: str, *, keeps: bool) -> None:
         self._folder = folder
@@ -58,7 +59,8 @@ class Evidence:
     # The recording
 
     def begin(self) -> None:
-        """Begin to count and to record, unless it is on. Raises MeterUnavailable if the memory of tests cannot be measured here."""
+        """Begin to count and to record, unless it is on. Raises MeterUnavailable if the memory of tests cannot be
+        measured here."""
         if self._counts_in == os.getpid():
             return
         self._trouble = self._record()
@@ -82,7 +84,8 @@ class Evidence:
             raise pytest.UsageError(f"--hiwater cannot record: {self._trouble}")
 
     def begin_for_test(self) -> None:
-        """Begin before a test, and fail it if its memory cannot be measured: a limit that nothing checks must not pass."""
+        """Begin before a test, and fail it if its memory cannot be measured: a limit that nothing checks must not
+        pass."""
         try:
             self.begin()
         except HiwaterError as error:
@@ -132,7 +135,8 @@ class Evidence:
     # A test
 
     def begin_test(self, item: pytest.Item, wanted: Wanted) -> None:
-        """Begin what has the stacks of this test. For limits that need a recording of the test alone, begin a new one, unless the run's is kept."""
+        """Begin what has the stacks of this test. For limits that need a recording of the test alone, begin a new
+        one, unless the run's is kept."""
         if wanted.leaks is not None:
             # Not after the test: what only the collector could free is leaked memory for pytest-memray, too.
             gc.collect()
@@ -167,7 +171,8 @@ class Evidence:
     # Leaks
 
     def leaks(self, item: pytest.Item, wanted: Wanted) -> str:
-        """A sentence for the stacks of a test that has ended, if there are any that leave more than its limit allocated."""
+        """A sentence for the stacks of a test that has ended, if there are any that leave more than its limit
+        allocated."""
         least = wanted.leaks or 0
         if self._left_less_than(least):
             return ""
@@ -190,8 +195,8 @@ class Evidence:
         return f"{how_many} of the test left {format_size(least)} or more allocated, the largest {format_size(most)}"
 
     def _left_less_than(self, least: int) -> bool:
-        """Whether a complete recording of the test alone has less than `least` live at its end. Then each of its stacks has, too, and
-        none need be read, which takes half a second."""
+        """Whether a complete recording of the test alone has less than `least` live at its end. Then each of its
+        stacks has, too, and none need be read, which takes half a second."""
         if not self._is_of_test_alone or self._recorder is None:
             return False
         summary = self._recorder.summary()
@@ -200,7 +205,8 @@ class Evidence:
     # Stacks of what exceeds a limit
 
     def of_test(self, exceeded: Sequence[str]) -> list[str]:
-        """The lines of code behind the figures of the test that were exceeded, by the names of `limits.FIGURES`, or "leaks"."""
+        """The lines of code behind the figures of the test that were exceeded, by the names of `limits.FIGURES`, or
+        "leaks"."""
         if self._is_of_test_alone and set(exceeded) <= _SUMS:
             return self.of_window(self._window, exceeded[0])
         return self.of_window(self._window, "end" if {"kept", "leaks"} & set(exceeded) else "peak")

@@ -21,7 +21,8 @@ Figures = dict[str, int]
 
 
 class Measurement:
-    """The figures of what runs between `begin()` and `end()`. Both raise MeterUnavailable where a figure cannot be measured."""
+    """The figures of what runs between `begin()` and `end()`. Both raise MeterUnavailable where a figure cannot be
+    measured."""
 
     def __init__(self, wanted: Wanted, name: str) -> None:
         self._wanted = wanted

@@ -32,7 +32,8 @@ class Results:
             raise pytest.UsageError(str(error).replace("--update", "--hiwater-update")) from None
 
     def excesses(self, name: str, figures: Mapping[str, int]) -> dict[str, str]:
-        """A sentence for each figure of a test that exceeds its baseline; none for a test that is not in it, or while it is updated."""
+        """A sentence for each figure of a test that exceeds its baseline; none for a test that is not in it, or
+        while it is updated."""
         before = self._baseline.entries.get(name)
         if before is None or self._updates:
             return {}

@@ -70,7 +70,8 @@ class Session:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtestloop(self) -> Phase:
-        """With --hiwater, record from the first test to the last: in the workers of xdist, and not in their controller."""
+        """With --hiwater, record from the first test to the last: in the workers of xdist, and not in their
+        controller."""
         if not self.records or self._config.pluginmanager.hasplugin("dsession"):
             return (yield)
         evidence = self.get_evidence()

@@ -5,7 +5,8 @@ need it. WHAT is one of
 
 - `peak` and `end`: at most ten lines of code that then hold 1 % or more of what was allocated since the window began;
 - `allocated` and `blocks`: the same of the bytes and of the number of all allocations of the recording;
-- `leaks`: the stacks that hold LEAST bytes or more at the end, below the code of the test and in other threads, not those of pytest around it;
+- `leaks`: the stacks that hold LEAST bytes or more at the end, below the code of the test and in other threads, not
+  those of pytest around it;
 - `own leaks`: only those below the code of the test.
 """
 
@@ -115,7 +116,8 @@ def _allocated(capture: Any, what: str) -> Any:
 
 
 def _below(tables: Any, holdings: Any, file: str, line: int, *, other_threads: bool) -> Any:
-    """The part of `holdings` whose call paths pass through the code that begins there, and of threads that pytest does not run."""
+    """The part of `holdings` whose call paths pass through the code that begins there, and of threads that pytest
+    does not run."""
     import numpy as np
 
     from hiwater.analysis.call_tree import follow

@@ -1,5 +1,5 @@
-"""Tools for torch: reports of tensors by name and storage, line profiles, estimates of a step without a card, reports of refused memory,
-and lending the card's memory for a while.
+"""Tools for torch: reports of tensors by name and storage, line profiles, estimates of a step without a card, reports
+of refused memory, and lending the card's memory for a while.
 
 The names below are the whole public interface. Each is imported at its first use, and torch with it.
 """

@@ -1,7 +1,7 @@
 """The figures of a device's allocator: the independent measure of the identity.
 
-On CUDA this is the caching allocator's list of blocks; addresses match them with storages. Other devices have one counter. A device that
-the program has not started is not read.
+On CUDA this is the caching allocator's list of blocks; addresses match them with storages. Other devices have one
+counter. A device that the program has not started is not read.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ ACTIVE, AWAITING = "active_allocated", ("active_awaiting_free", "active_pending_
 
 @dataclass(frozen=True, slots=True)
 class SegmentBlock:
-    """A block in use of `nbytes` for `requested_bytes` (0 if the allocator does not know it). `origin` is the innermost line of its
-    allocation, if the history was on. `private` says that it is in a private pool, as for CUDA graphs. `stream` is its CUDA stream; 0 is
-    the default one."""
+    """A block in use of `nbytes` for `requested_bytes` (0 if the allocator does not know it). `origin` is the
+    innermost line of its allocation, if the history was on. `private` says that it is in a private pool, as for CUDA
+    graphs. `stream` is its CUDA stream; 0 is the default one."""
 
     address: int
     nbytes: int
@@ -55,7 +55,8 @@ class SegmentBlocks:
 
 
 def blocks_of(device: str) -> SegmentBlocks | None:
-    """The blocks of a CUDA device; None for other devices, for one that was not started, and for allocators without a list."""
+    """The blocks of a CUDA device; None for other devices, for one that was not started, and for allocators without
+    a list."""
     place = torch.device(device)
     if place.type != "cuda" or not torch.cuda.is_initialized():
         return None
@@ -70,7 +71,8 @@ def blocks_of(device: str) -> SegmentBlocks | None:
 
 
 def blocks_in(segments: Iterable[Mapping[str, Any]]) -> SegmentBlocks:
-    """The blocks in use in these segments of an allocator snapshot. Without addresses, as in old snapshots, blocks are consecutive."""
+    """The blocks in use in these segments of an allocator snapshot. Without addresses, as in old snapshots, blocks
+    are consecutive."""
     active, awaiting = [], 0
     for segment in segments:
         private = tuple(segment.get("segment_pool_id", (0, 0))) != (0, 0)
@@ -100,7 +102,8 @@ def _origin(frames: Sequence[Mapping[str, Any]]) -> str:
 
 
 def allocated_bytes(device: str) -> tuple[int, str] | None:
-    """The allocated bytes of the device's allocator, and the counter's name; None without a counter or a running device."""
+    """The allocated bytes of the device's allocator, and the counter's name; None without a counter or a running
+    device."""
     place = torch.device(device)
     module: Any = getattr(torch, place.type, None)
     if place.type in {"cpu", "meta"} or module is None:

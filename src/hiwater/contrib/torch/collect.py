@@ -26,7 +26,8 @@ _GRAD_FN = heap.torch_attribute("grad_fn")
 
 @dataclass(slots=True)
 class Holding:
-    """One storage and the tensors that use it, the owner first. `weak` is a weak reference to the storage; None without one."""
+    """One storage and the tensors that use it, the owner first. `weak` is a weak reference to the storage; None
+    without one."""
 
     device: str
     place: Place
@@ -48,8 +49,8 @@ class Collection:
 def collect(models: Mapping[str, Any], optimizers: Sequence[Any] = (), unpack: bool = False) -> Collection:
     """Find all tensors of the process now.
 
-    The keys of `models` are their names; "" means no prefix. `optimizers` are those that the collector may not know. `unpack` allows a
-    torch before 2.10 to run hooks, see `hiwater.contrib.torch.walk`.
+    The keys of `models` are their names; "" means no prefix. `optimizers` are those that the collector may not know.
+    `unpack` allows a torch before 2.10 to run hooks, see `hiwater.contrib.torch.walk`.
     """
     with storages.undisturbed():
         gathering = _Gathering(heap.scan())

@@ -36,8 +36,8 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Freed:
-    """The memory that one device gave back. `moved_bytes` were copied to RAM. The counters are torch's; None for devices without them, such
-    as the CPU.
+    """The memory that one device gave back. `moved_bytes` were copied to RAM. The counters are torch's; None for
+    devices without them, such as the CPU.
 
     They do not include the context and the allocations of other libraries (NCCL, cuDNN). These stay.
     """
@@ -72,9 +72,10 @@ class Yielded:
 class Courtesy:
     """Lends the memory of all tensors of one or more devices to other processes.
 
-    Between `yield_memory()` and `restore()` no tensor of these devices may be used: they have no memory. In a `with` block, an operation
-    of this thread on one of them raises MemoryYielded; outside one, torch may crash. Other threads must not use torch. Code that knows
-    addresses (CUDA graphs, other libraries through DLPack) must not run. Storages in private pools stay.
+    Between `yield_memory()` and `restore()` no tensor of these devices may be used: they have no memory. In a `with`
+    block, an operation of this thread on one of them raises MemoryYielded; outside one, torch may crash. Other threads
+    must not use torch. Code that knows addresses (CUDA graphs, other libraries through DLPack) must not run. Storages
+    in private pools stay.
 
     `device` is a name, a number, a torch.device or several of them; None means all devices but the CPU.
     """
@@ -92,7 +93,8 @@ class Courtesy:
         return {moved.name: moved.device for moved in self._moved}
 
     def yield_memory(self) -> Yielded:
-        """Move the memory of all tensors to RAM, and report what that freed. A second call moves the tensors made since.
+        """Move the memory of all tensors to RAM, and report what that freed. A second call moves the tensors made
+        since.
 
         Raises CourtesyFailed if there is no room in RAM; then nothing is moved.
         """
@@ -113,7 +115,8 @@ class Courtesy:
     def restore(self) -> int:
         """Move everything back, and return the number of bytes. Tensors that the program dropped meanwhile are dropped.
 
-        Raises CourtesyFailed if the device has no room. Some tensors may be back then; a later call tries the rest again.
+        Raises CourtesyFailed if the device has no room. Some tensors may be back then; a later call tries the rest
+        again.
         """
         restored, devices = 0, {moved.device for moved in self._moved}
         with swap.alone():
@@ -157,7 +160,8 @@ class Courtesy:
         return holding.device != "cpu" if self._devices is None else holding.device in self._devices
 
     def _move_out(self, found: Iterable[Holding]) -> tuple[list[Kept], list[Moved]]:
-        """Move the storages. Returns those that stay and those that moved. If an exception (also Ctrl-C) ends this, all are moved back."""
+        """Move the storages. Returns those that stay and those that moved. If an exception (also Ctrl-C) ends this,
+        all are moved back."""
         before = len(self._moved)
         try:
             kept = list(self._moving(found))

@@ -1,7 +1,8 @@
-"""The variables of the running program: frames of every thread, the notebook's or script's namespace, other modules' globals.
+"""The variables of the running program: frames of every thread, the notebook's or script's namespace, other modules'
+globals.
 
-Before Python 3.13, reading a function's variables leaves a copy of them in its frame. The copy would keep tensors alive that the
-function drops later. So it is emptied, unless it has other references or a tracer uses it.
+Before Python 3.13, reading a function's variables leaves a copy of them in its frame. The copy would keep tensors alive
+that the function drops later. So it is emptied, unless it has other references or a tracer uses it.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ _NOTEBOOK_HISTORY = ("_", "__", "___", "Out", "In", "_oh", "_ih", "_dh")
 
 @dataclass(slots=True)
 class Namespace:
-    """Variables, and the text around their names: `before` is `pkg.mod.` for a module, `after` is ` in f()` for a function."""
+    """Variables, and the text around their names: `before` is `pkg.mod.` for a module, `after` is ` in f()` for a
+    function."""
 
     before: str
     after: str
@@ -34,7 +36,8 @@ class Namespace:
 
 
 def of_program() -> Iterator[Namespace]:
-    """The main program first, then the functions of every thread from the innermost out (this thread first), then their modules."""
+    """The main program first, then the functions of every thread from the innermost out (this thread first), then
+    their modules."""
     main = sys.modules.get("__main__")
     modules: dict[str, dict[str, Any]] = {}
     if main is not None:
@@ -59,7 +62,8 @@ def of_program() -> Iterator[Namespace]:
 
 
 def of_other_modules() -> Iterator[Namespace]:
-    """The globals of all modules except the standard library's and torch's: for tensors that were not found elsewhere."""
+    """The globals of all modules except the standard library's and torch's: for tensors that were not found
+    elsewhere."""
     for name, module in list(sys.modules.items()):
         top = name.partition(".")[0]
         if top in sys.stdlib_module_names or top in _NOT_USERS or name == "__main__" or type(module) is not type(sys):

@@ -1,6 +1,8 @@
-"""Finds torch's objects among those of Python's garbage collector: tensors, modules, optimizers, nodes of autograd's graph.
+"""Finds torch's objects among those of Python's garbage collector: tensors, modules, optimizers, nodes of autograd's
+graph.
 
-They are recognised by their real type, so no foreign code runs. `isinstance` would read `__class__`, which proxies override.
+They are recognised by their real type, so no foreign code runs. `isinstance` would read `__class__`, which proxies
+override.
 """
 
 from __future__ import annotations
@@ -87,8 +89,8 @@ _IS_LEAF = torch_attribute("is_leaf")
 
 
 def is_defined(tensor: Any) -> bool:
-    """Whether the object has a tensor. Python's collector may have cleared one that is still referenced; torch then raises on every
-    access."""
+    """Whether the object has a tensor. Python's collector may have cleared one that is still referenced; torch then
+    raises on every access."""
     try:
         _IS_LEAF(tensor)
     except RuntimeError:
@@ -97,7 +99,8 @@ def is_defined(tensor: Any) -> bool:
 
 
 def is_node_type(kind: type) -> bool:
-    """Whether objects of this class are nodes of autograd's graph. Those of C++ have no common base, but all have `next_functions`."""
+    """Whether objects of this class are nodes of autograd's graph. Those of C++ have no common base, but all have
+    `next_functions`."""
     found = (class_dict(base).get("next_functions") for base in bases_of(kind))
     return any(type(descriptor) is types.GetSetDescriptorType for descriptor in found)
 

@@ -1,4 +1,5 @@
-"""Inside the recorded process: the history of torch's CUDA allocator during a recording. `recording.device_histories` uses it."""
+"""Inside the recorded process: the history of torch's CUDA allocator during a recording.
+`recording.device_histories` uses it."""
 
 from __future__ import annotations
 
@@ -89,7 +90,8 @@ def _torch() -> Any:
 
 
 def is_enabled(torch: Any) -> bool:
-    """Whether torch records a history. False for a torch without this function, and for the driver's or a pluggable allocator, which raise."""
+    """Whether torch records a history. False for a torch without this function, and for the driver's or a pluggable
+    allocator, which raise."""
     is_history_enabled = getattr(torch._C, "_cuda_isHistoryEnabled", None)
     try:
         return bool(is_history_enabled()) if is_history_enabled is not None else False

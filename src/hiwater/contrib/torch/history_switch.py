@@ -1,7 +1,8 @@
-"""Whether the program has switched torch's history on or off since we switched it on: a history of the program must not end with ours.
+"""Whether the program has switched torch's history on or off since we switched it on: a history of the program must not
+end with ours.
 
-torch says whether it records a history, but not who began it. All of its Python functions look up two functions of `torch._C` at each
-call. While our history is on, our wrappers replace these two.
+torch says whether it records a history, but not who began it. All of its Python functions look up two functions of
+`torch._C` at each call. While our history is on, our wrappers replace these two.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Adds up the storages and compares the sum with the allocator's figure: allocated = named + saved + gradients + optimizer + held by C++."""
+"""Adds up the storages and compares the sum with the allocator's figure: allocated = named + saved + gradients +
+optimizer + held by C++."""
 
 from __future__ import annotations
 
@@ -47,7 +48,8 @@ def _device(device: str, found: Mapping[int, Holding], watch: StorageWatch | Non
 
 
 def with_blocks(device: str, found: Iterable[Holding], blocks: SegmentBlocks) -> DeviceTensors:
-    """Match storages and blocks. Blocks without a storage are held by C++. A storage without a block is another library's memory."""
+    """Match storages and blocks. Blocks without a storage are held by C++. A storage without a block is another
+    library's memory."""
     entries, used = [], set()
     for one in found:
         block = blocks.at(one.address)
@@ -66,7 +68,8 @@ def with_blocks(device: str, found: Iterable[Holding], blocks: SegmentBlocks) ->
 
 
 def with_counter(device: str, found: Iterable[Holding], counted: int, source: str) -> DeviceTensors:
-    """Only one counter is known. What C++ holds is the rest: it includes rounding above 512 bytes, and is too small by storages of others."""
+    """Only one counter is known. What C++ holds is the rest: it includes rounding above 512 bytes, and is too small
+    by storages of others."""
     entries = [entry_of(one, storages.rounded(one.nbytes or 0, device)) for one in found]
     sums, rounding = _by_category(entries), _rounding(entries)
     unowned = max(0, counted - sum(sums.values()) - rounding)

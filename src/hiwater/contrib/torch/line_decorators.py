@@ -31,7 +31,8 @@ _kind: type[LineProfiler] = LineProfiler
 
 
 def use(kind: type[LineProfiler]) -> None:
-    """Use this class for the shared profiler, if it is not made yet. The class of the drop-in formats sizes differently."""
+    """Use this class for the shared profiler, if it is not made yet. The class of the drop-in formats sizes
+    differently."""
     global _kind  # noqa: PLW0603 - as above
     _kind = kind
 
@@ -43,7 +44,8 @@ def clear_global_line_profiler() -> None:
 
 
 def set_target_gpu(gpu_id: Any) -> None:
-    """Choose the device on which decorated functions are measured, from the next line on: a number, "cuda:1" or a `torch.device`.
+    """Choose the device on which decorated functions are measured, from the next line on: a number, "cuda:1" or a
+    `torch.device`.
 
     May be called in a measured function. Raises BadRequest if `gpu_id` names no device.
     """
@@ -96,7 +98,8 @@ def profile_every(
 
 
 def _print(profiler: LineProfiler, func: object, columns: Sequence[str]) -> None:
-    """Print the table. An unknown column is an error on stderr: it must not change the function's result or the program's exit code."""
+    """Print the table. An unknown column is an error on stderr: it must not change the function's result or the
+    program's exit code."""
     try:
         profiler.print_stats(func, columns)
     except ValueError as error:  # also raised by a closed stdout

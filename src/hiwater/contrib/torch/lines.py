@@ -1,9 +1,10 @@
-"""Measures GPU memory line by line: `with hiwater.contrib.torch.LineProfiler(train_step) as profiler: ...`, then `profiler.display()`.
+"""Measures GPU memory line by line: `with hiwater.contrib.torch.LineProfiler(train_step) as profiler: ...`, then
+`profiler.display()`.
 
-Figures come from torch's caching allocator (`torch.cuda.memory_stats()` and similar functions), read at each line event of the watched
-functions. They are the device's: what any thread allocates during a line counts for it. So a line that calls `.backward()` has the peak
-of the backward pass, although autograd's threads run no Python lines. Peaks are read and reset as for scopes: those that the program
-reads stay true.
+Figures come from torch's caching allocator (`torch.cuda.memory_stats()` and similar functions), read at each line event
+of the watched functions. They are the device's: what any thread allocates during a line counts for it. So a line that
+calls `.backward()` has the peak of the backward pass, although autograd's threads run no Python lines. Peaks are read
+and reset as for scopes: those that the program reads stay true.
 """
 
 from __future__ import annotations
@@ -36,19 +37,20 @@ DEFAULT_COLUMNS = ("active_bytes.all.peak", "reserved_bytes.all.peak")
 
 
 class LineProfiler:
-    """Measures a device's memory for each line of chosen functions while it is enabled. As a context manager it is enabled in the block.
+    """Measures a device's memory for each line of chosen functions while it is enabled. As a context manager it is
+    enabled in the block.
 
-    Without a device, or before the program uses one, `display()` is empty and says why. No cache is emptied, no statistic of the program
-    is reset, and other tracers and debuggers continue.
+    Without a device, or before the program uses one, `display()` is empty and says why. No cache is emptied, no
+    statistic of the program is reset, and other tracers and debuggers continue.
     """
 
     def __init__(self, *functions: object, target_gpu: Any = 0, ram: bool = False) -> None:
         """Watch `functions`, each as in `add_function()`.
 
         `target_gpu` is a number, "cuda:1", a `torch.device`, or another device that hiwater knows ("jax:cuda:0",
-        `hiwater.meters.devices.Device`). `ram=True` also measures host memory. The columns are `ram.kept`, `ram.allocated` and
-        `ram.peak_above_start` (bytes of the line's thread), and `ram.resident` (growth of the process's resident memory). Raises
-        BadRequest if `target_gpu` names no device.
+        `hiwater.meters.devices.Device`). `ram=True` also measures host memory. The columns are `ram.kept`,
+        `ram.allocated` and `ram.peak_above_start` (bytes of the line's thread), and `ram.resident` (growth of the
+        process's resident memory). Raises BadRequest if `target_gpu` names no device.
         """
         self._target = DeviceTarget(target_gpu)
         self._recorder = DeviceRecorder(self._target.choose)
@@ -63,7 +65,8 @@ class LineProfiler:
 
     @property
     def target_gpu(self) -> Any:
-        """The device on which lines that begin now are measured. It may be set at any time, also in a watched function."""
+        """The device on which lines that begin now are measured. It may be set at any time, also in a watched
+        function."""
         return self._target.device
 
     @target_gpu.setter
@@ -71,7 +74,8 @@ class LineProfiler:
         self._target.set(device)
 
     def add_function(self, function: object) -> None:
-        """Watch a function, method, generator function, coroutine function, or all functions of a class, with the functions inside.
+        """Watch a function, method, generator function, coroutine function, or all functions of a class, with the
+        functions inside.
 
         If it has no Python code, only warns.
         """
@@ -82,7 +86,8 @@ class LineProfiler:
             self._watch(code)
 
     def wrap(self, function: Thing) -> Thing:
-        """Watch `function` whenever it is called, enabled or not. Usable as a decorator: it returns the function to call."""
+        """Watch `function` whenever it is called, enabled or not. Usable as a decorator: it returns the function to
+        call."""
         self.add_function(function)
         return self._lines.wrap(function)
 
@@ -121,11 +126,11 @@ class LineProfiler:
     def display(self, func: Any = None, columns: Sequence[str] = DEFAULT_COLUMNS) -> LinesDisplay:
         """Return the table: text, and in a notebook HTML with bars.
 
-        `func` is a function, a qualified name, or several of them; None means all that ran. `columns` are names of `memory_stats()`, and
-        of hiwater: `hits`, `increment` (the growth), `peak_above_start`, `device`, `NAME.increment` and `NAME.peak_above_start` for
-        every statistic NAME that has a `current`, and with `ram=True` those of host memory. Peaks and levels are the highest of all
-        calls. Running totals (`….allocated`, `….freed`, `num_…`) and increments are sums over all calls. The line of the `def` has the
-        state at entry.
+        `func` is a function, a qualified name, or several of them; None means all that ran. `columns` are names of
+        `memory_stats()`, and of hiwater: `hits`, `increment` (the growth), `peak_above_start`, `device`,
+        `NAME.increment` and `NAME.peak_above_start` for every statistic NAME that has a `current`, and with `ram=True`
+        those of host memory. Peaks and levels are the highest of all calls. Running totals (`….allocated`, `….freed`,
+        `num_…`) and increments are sums over all calls. The line of the `def` has the state at entry.
 
         Raises UnknownStatistic, a ValueError, for an unknown column or function.
         """

@@ -1,7 +1,7 @@
 """Names of parameters, buffers, gradients and the state of optimizers.
 
-They are read from the dicts of modules and optimizers, not through `named_parameters()` or `state_dict()`: classes override these, and
-they may gather, copy or call hooks.
+They are read from the dicts of modules and optimizers, not through `named_parameters()` or `state_dict()`: classes
+override these, and they may gather, copy or call hooks.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ def roots_of(modules: Iterable[Any]) -> list[Any]:
 
 
 def of_optimizer(optimizer: Any, prefix: str, parameter_names: Mapping[int, str]) -> Iterator[Held]:
-    """The state that an optimizer keeps for each parameter (momentum, moments, steps), and the tensors among its options."""
+    """The state that an optimizer keeps for each parameter (momentum, moments, steps), and the tensors among its
+    options."""
     own = heap.attributes_of(optimizer) or {}
     for place, (key, state) in enumerate(_items(own.get("state"))):
         name = parameter_names.get(id(key), f"parameter {place}")
@@ -84,7 +85,8 @@ def _in_state(value: Any, name: str, depth: int) -> Iterator[Held]:
 
 
 def gradients_of(tensors: Iterable[Any], names: Mapping[int, str]) -> Iterator[Held]:
-    """`.grad` of each tensor that may have one. Backward makes them in C++, so Python may not have an object for them yet."""
+    """`.grad` of each tensor that may have one. Backward makes them in C++, so Python may not have an object for
+    them yet."""
     for tensor in tensors:
         if not _IS_LEAF(tensor) and not _RETAINS_GRAD(tensor):
             continue  # reading `.grad` of those would warn

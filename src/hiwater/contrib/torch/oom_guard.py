@@ -1,4 +1,5 @@
-"""`guard()`: writes a report of the live memory when memory runs out inside a block. The exception continues unchanged."""
+"""`guard()`: writes a report of the live memory when memory runs out inside a block. The exception continues
+unchanged."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ _MOST_OBSERVED = 16  # several threads may be refused memory before one of them 
 
 
 class _Watch:
-    """torch's observer of refused requests. It is attached once, since torch cannot detach it, and does nothing without listeners."""
+    """torch's observer of refused requests. It is attached once, since torch cannot detach it, and does nothing
+    without listeners."""
 
     def __init__(self) -> None:
         self.listeners = 0
@@ -36,7 +38,8 @@ class _Watch:
         self._was_tried = False
 
     def listen(self) -> None:
-        """Attach the observer now, or when CUDA is initialised. Never raises, also if the allocator has no observers."""
+        """Attach the observer now, or when CUDA is initialised. Never raises, also if the allocator has no
+        observers."""
         self.listeners += 1
         torch = sys.modules.get("torch")
         if self._was_tried or torch is None:
@@ -68,8 +71,8 @@ class _Watch:
         return next((each for each in reversed(seen) if each.is_of(refusal)), None)
 
     def _see(self, device: int, requested: int, _device_allocated: int, device_free: int) -> None:
-        """Called by torch before it raises; an exception here would replace torch's. The program catches most refusals, so this only
-        notes the figures. The allocator is read when a report is made."""
+        """Called by torch before it raises; an exception here would replace torch's. The program catches most
+        refusals, so this only notes the figures. The allocator is read when a report is made."""
         if self.listeners:
             self._seen = [*self._seen[1 - _MOST_OBSERVED :], Observed(device, requested, device_free)]
 
@@ -83,10 +86,11 @@ class guard:  # noqa: N801 - used as a statement: `with hiwater.contrib.torch.gu
         with hiwater.contrib.torch.guard(model=net):
             train(net)
 
-    The report has the live memory by stack (if a history is recorded, as under `hiwater run`) and by tensor, the refused request, and
-    whether memory was fragmented or short, with advice. It is written to `PATH.json` and `PATH.txt`, by default `hiwater-oom.<pid>` in the
-    current folder; with a history also to `PATH.pickle`, for `hiwater report --at oom`. One line on stderr names it. A recording has the
-    report, too. `model` names the tensors, as in MemReporter. The exception continues unchanged. `report` is None until there is one.
+    The report has the live memory by stack (if a history is recorded, as under `hiwater run`) and by tensor, the
+    refused request, and whether memory was fragmented or short, with advice. It is written to `PATH.json` and
+    `PATH.txt`, by default `hiwater-oom.<pid>` in the current folder; with a history also to `PATH.pickle`, for `hiwater
+    report --at oom`. One line on stderr names it. A recording has the report, too. `model` names the tensors, as in
+    MemReporter. The exception continues unchanged. `report` is None until there is one.
     """
 
     def __init__(self, path: str | os.PathLike[str] | None = None, *, model: Any = None, quiet: bool = False) -> None:

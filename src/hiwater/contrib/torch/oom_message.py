@@ -1,7 +1,8 @@
-"""Parses the message of torch.OutOfMemoryError in all versions. Every figure may be missing. Sizes have two digits after the point.
+"""Parses the message of torch.OutOfMemoryError in all versions. Every figure may be missing. Sizes have two digits
+after the point.
 
-torch 1.x has the figures in parentheses ("GPU 0; 15.78 GiB total capacity; …"), 2.x has sentences, 2.1 misspells "capacity",
-cudaMallocAsync has a table, and torch on the CPU writes bytes. A figure that no pattern finds is None.
+torch 1.x has the figures in parentheses ("GPU 0; 15.78 GiB total capacity; …"), 2.x has sentences, 2.1 misspells
+"capacity", cudaMallocAsync has a table, and torch on the CPU writes bytes. A figure that no pattern finds is None.
 """
 
 from __future__ import annotations
@@ -33,9 +34,10 @@ _WORDS = re.compile(r"out of memory|can't allocate memory|not enough memory|allo
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A refused request, in bytes; None: the message does not say. `requested_bytes` is what torch tried to allocate, with its allocator of
-    CUDA memory a segment (see `request_of_segment`). `device` is the number of the accelerator, None for the CPU or if unknown.
-    `other_processes` has the bytes of processes that the message names, by process number."""
+    """A refused request, in bytes; None: the message does not say. `requested_bytes` is what torch tried to
+    allocate, with its allocator of CUDA memory a segment (see `request_of_segment`). `device` is the number of the
+    accelerator, None for the CPU or if unknown. `other_processes` has the bytes of processes that the message names,
+    by process number."""
 
     message: str
     device: int | None
@@ -72,9 +74,9 @@ class Observed:
 
 
 def request_of_segment(size: int) -> tuple[int, int]:
-    """The least and the most bytes of a request for which torch's caching allocator requests a segment of `size` bytes from the driver.
-    The message and the observer have the size of the segment: `get_allocation_size` in `c10/cuda/CUDACachingAllocator.cpp`. A size that
-    no segment has is that of the request."""
+    """The least and the most bytes of a request for which torch's caching allocator requests a segment of `size`
+    bytes from the driver. The message and the observer have the size of the segment: `get_allocation_size` in
+    `c10/cuda/CUDACachingAllocator.cpp`. A size that no segment has is that of the request."""
     if size == _SMALL_SEGMENT:
         return 1, _SMALL_REQUEST
     if size == _LARGE_SEGMENT:  # for requests below 10 MiB, and for those between 18 and 20
@@ -107,7 +109,8 @@ def parse(message: str) -> Refusal:
 
 
 def is_refusal(error: BaseException | None) -> bool:
-    """Whether an exception says that memory was refused: torch's own class, or a RuntimeError of the driver, of cuBLAS or of torch's CPU part."""
+    """Whether an exception says that memory was refused: torch's own class, or a RuntimeError of the driver, of
+    cuBLAS or of torch's CPU part."""
     if error is None:
         return False
     if any(

@@ -31,8 +31,8 @@ _TORCH_FOLDER = os.sep + "torch" + os.sep
 
 @dataclass(frozen=True, slots=True)
 class OomReport:
-    """A refused request and what is known about it. `stacks` and `tensors` are plain data, largest first. The allocator's state is that after
-    the exception, so memory that the program released meanwhile is missing."""
+    """A refused request and what is known about it. `stacks` and `tensors` are plain data, largest first. The
+    allocator's state is that after the exception, so memory that the program released meanwhile is missing."""
 
     refusal: Refusal
     device: str
@@ -70,8 +70,8 @@ def make(
     model: Any = None,
     history: Mapping[str, Any] | None = None,
 ) -> OomReport:
-    """The report on `error`. `history` is torch's snapshot with its events, if there is one. Parts that fail do not raise: they are in
-    `notes`."""
+    """The report on `error`. `history` is torch's snapshot with its events, if there is one. Parts that fail do not
+    raise: they are in `notes`."""
     refusal, notes = oom_message.parse(str(error)), list[str]()
     none: tuple[list[dict[str, Any]], dict[str, int]] = ([], {})
     device = "cpu" if refusal.is_cpu else f"cuda:{_current() if refusal.device is None else refusal.device}"
@@ -97,7 +97,8 @@ def make(
 
 
 def by_stack(segments: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The stacks of the blocks in use, largest first; frames root first. Without a history there is one entry, without frames."""
+    """The stacks of the blocks in use, largest first; frames root first. Without a history there is one entry,
+    without frames."""
     held: dict[tuple[tuple[str, int, str], ...], list[Any]] = {}
     for segment in segments:
         for block in segment["blocks"]:
@@ -141,7 +142,8 @@ def _segments(device: str, history: Mapping[str, Any] | None) -> list[Mapping[st
 
 
 def _rounded(history: Mapping[str, Any] | None, device: str, wanted: int | None) -> int | None:
-    """The size of the refused request, rounded up to that of a block, from the last refusal in the history, if the size can be this one's."""
+    """The size of the refused request, rounded up to that of a block, from the last refusal in the history, if the
+    size can be this one's."""
     traces = history.get("device_traces", ()) if history is not None and device != "cpu" else ()
     if wanted is None or _number(device) >= len(traces):
         return None
@@ -199,7 +201,8 @@ def _tensors(
 
 
 def _key(address: int, shape: Any, dtype: str) -> object:
-    """The identity of a tensor: the address of its storage; on the CPU, where the reporter has no addresses, shape and type."""
+    """The identity of a tensor: the address of its storage; on the CPU, where the reporter has no addresses, shape
+    and type."""
     return address or (None if shape is None else tuple(shape), dtype)
 
 

@@ -1,9 +1,8 @@
 """Why memory was refused, and what to do: fragmentation, a shortage, a limit, or other processes on the card.
 
-fragmentation   torch's free memory and what it may still reserve are enough together, but not in one piece that the request can use
-limit           the driver had enough memory, but a limit that was set kept torch from reserving it
-shortage        all free memory together is not enough
-Each piece of advice is based on a figure.
+fragmentation   torch's free memory and what it may still reserve are enough together, but not in one piece that the
+request can use limit           the driver had enough memory, but a limit that was set kept torch from reserving it
+shortage        all free memory together is not enough Each piece of advice is based on a figure.
 """
 
 from __future__ import annotations
@@ -28,11 +27,12 @@ _WORTH_TELLING = 0.02  # of what was asked for, or of the card
 class Facts:
     """What is known when memory is refused, in bytes; None: unknown.
 
-    `requested_bytes` is what torch tried to allocate: for its allocator of CUDA memory, a segment. `rounded_bytes` is the size of the
-    request itself, rounded up, from a history. `state` is torch's allocator on that device after the exception. `reserved_bytes` is what
-    it had reserved, and `unallocated_bytes` the free part of that at the refusal. `driver_free_bytes` is what the driver had left, and
-    `allowed_bytes` the most that torch may reserve. `others_bytes` is used by other processes on the card. `saved_bytes`,
-    `optimizer_bytes` and `gradient_bytes` are the tensors saved for backward, of optimizers, and of gradients.
+    `requested_bytes` is what torch tried to allocate: for its allocator of CUDA memory, a segment. `rounded_bytes` is
+    the size of the request itself, rounded up, from a history. `state` is torch's allocator on that device after the
+    exception. `reserved_bytes` is what it had reserved, and `unallocated_bytes` the free part of that at the refusal.
+    `driver_free_bytes` is what the driver had left, and `allowed_bytes` the most that torch may reserve. `others_bytes`
+    is used by other processes on the card. `saved_bytes`, `optimizer_bytes` and `gradient_bytes` are the tensors saved
+    for backward, of optimizers, and of gradients.
     """
 
     requested_bytes: int | None
@@ -81,7 +81,8 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class RefusalVerdict:
-    """`kind` is "fragmentation", "shortage", "limit" or "unknown". `why` explains it with figures, and `advice` says what to do."""
+    """`kind` is "fragmentation", "shortage", "limit" or "unknown". `why` explains it with figures, and `advice` says
+    what to do."""
 
     kind: str
     why: str
@@ -159,8 +160,8 @@ def _free_text(facts: Facts) -> str:
 
 
 def _largest(facts: Facts) -> str:
-    """The largest free block for requests of this kind, if the state is that of the refusal. A block can be used only by the stream of its
-    segment, so one that was large enough belonged to another stream."""
+    """The largest free block for requests of this kind, if the state is that of the refusal. A block can be used
+    only by the stream of its segment, so one that was large enough belonged to another stream."""
     state, free = facts.state, facts.free_bytes
     if state is None or not free or state.free_bytes - state.private_free_bytes > free * _AS_ROUNDED:
         return ""

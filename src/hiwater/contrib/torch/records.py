@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 
 class Category(StrEnum):
-    """The kind of holder. A storage with several holders belongs to the first kind in this order, and lists the others."""
+    """The kind of holder. A storage with several holders belongs to the first kind in this order, and lists the
+    others."""
 
     parameter = "parameter"
     buffer = "buffer"
@@ -31,9 +32,9 @@ NAMED = (Category.parameter, Category.buffer, Category.variable, Category.unname
 class TensorView:
     """One tensor that uses a storage.
 
-    `shape` is None if it is unknown. `part` names the storage of a tensor with several (`values` of a sparse one); it is "" for a plain
-    tensor. `is_view` says that the tensor uses a part of the storage, or is a view of another tensor. `aliases` are further names of the
-    same object. `number` is the order in which the tensors were found.
+    `shape` is None if it is unknown. `part` names the storage of a tensor with several (`values` of a sparse one); it
+    is "" for a plain tensor. `is_view` says that the tensor uses a part of the storage, or is a view of another tensor.
+    `aliases` are further names of the same object. `number` is the order in which the tensors were found.
     """
 
     name: str
@@ -50,11 +51,12 @@ class TensorView:
 
 @dataclass(frozen=True, slots=True)
 class StorageEntry:
-    """One storage: `nbytes` is its size by torch (None: unknown), `block_bytes` the size of its block in the device's allocator.
+    """One storage: `nbytes` is its size by torch (None: unknown), `block_bytes` the size of its block in the device's
+    allocator.
 
-    `owner` is its first tensor, `others` are the rest. `address` is 0 if it has no memory. `in_allocator` is False for memory that the
-    device's allocator does not know: of another library, or shared by another process. `origin` is the operation or the line that made
-    it, if a watch or the allocator's history knows it.
+    `owner` is its first tensor, `others` are the rest. `address` is 0 if it has no memory. `in_allocator` is False for
+    memory that the device's allocator does not know: of another library, or shared by another process. `origin` is the
+    operation or the line that made it, if a watch or the allocator's history knows it.
     """
 
     device: str
@@ -75,7 +77,8 @@ class StorageEntry:
 
 @dataclass(frozen=True, slots=True)
 class Unowned:
-    """Memory that no tensor of the report uses. `origin` is the operation or the innermost line that made it; "" if unknown."""
+    """Memory that no tensor of the report uses. `origin` is the operation or the innermost line that made it; "" if
+    unknown."""
 
     nbytes: int
     origin: str = ""
@@ -86,10 +89,10 @@ class Unowned:
 class Identity:
     """allocated = named + saved + gradients + optimizer + held by C++ + rounding, in bytes.
 
-    `allocated_bytes` is an independent measure; `source` names it. If there is none, it and `unowned_bytes` are None. `by_category`
-    counts each storage of the allocator once, in the category of its owner. `rounding_bytes` is what the allocator gave in addition to
-    the request. `outside_bytes` are storages that the measure does not cover, and are not part of the sum. `residual_bytes` is the
-    difference if the sum does not match; it is always printed.
+    `allocated_bytes` is an independent measure; `source` names it. If there is none, it and `unowned_bytes` are None.
+    `by_category` counts each storage of the allocator once, in the category of its owner. `rounding_bytes` is what the
+    allocator gave in addition to the request. `outside_bytes` are storages that the measure does not cover, and are not
+    part of the sum. `residual_bytes` is the difference if the sum does not match; it is always printed.
     """
 
     by_category: dict[Category, int]
@@ -126,8 +129,8 @@ class DeviceTensors:
 
 @dataclass(frozen=True, slots=True)
 class TensorReport:
-    """The storages of all devices. `without_memory` are those of meta, fake and opaque tensors, which have no bytes to count. `notes`
-    are sentences on the limits of the figures."""
+    """The storages of all devices. `without_memory` are those of meta, fake and opaque tensors, which have no bytes
+    to count. `notes` are sentences on the limits of the figures."""
 
     devices: tuple[DeviceTensors, ...]
     without_memory: tuple[StorageEntry, ...] = ()

@@ -1,4 +1,5 @@
-"""A report of tensors as a piece of HTML for a notebook: a bar with the shares of the categories, and a table that opens for each category."""
+"""A report of tensors as a piece of HTML for a notebook: a bar with the shares of the categories, and a table that
+opens for each category."""
 
 from __future__ import annotations
 

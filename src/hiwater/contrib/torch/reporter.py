@@ -1,4 +1,5 @@
-"""`MemReporter`: the tensors of a process by name, storage and holder, and the sum that must match the allocator's figure."""
+"""`MemReporter`: the tensors of a process by name, storage and holder, and the sum that must match the allocator's
+figure."""
 
 from __future__ import annotations
 
@@ -24,10 +25,11 @@ if TYPE_CHECKING:
 class MemReporter:
     """Reports which tensors hold memory, on every device.
 
-    `model` is a module, a mapping from names to modules, or a sequence of them. Without it, models are found, and named by the variables
-    that lead to them. `pre_collect` runs Python's garbage collector first. `watch` is a `StorageWatch` that began before the models were
-    built: on the CPU the sum is compared with it. `unpack` is for torch before 2.10: there, the tensors that autograd saved can only be
-    seen by running unpack hooks, which may compute a checkpoint again.
+    `model` is a module, a mapping from names to modules, or a sequence of them. Without it, models are found, and named
+    by the variables that lead to them. `pre_collect` runs Python's garbage collector first. `watch` is a `StorageWatch`
+    that began before the models were built: on the CPU the sum is compared with it. `unpack` is for torch before 2.10:
+    there, the tensors that autograd saved can only be seen by running unpack hooks, which may compute a checkpoint
+    again.
 
     A report keeps no tensor alive. A reporter keeps only the given models and optimizers alive.
     """
@@ -114,7 +116,8 @@ class MemReporter:
 
 
 def device_name(device: Any) -> str:
-    """The name of a device: `cuda:0` for `cuda:0`, `torch.device("cuda", 0)` and 0. Without a number it is the current accelerator.
+    """The name of a device: `cuda:0` for `cuda:0`, `torch.device("cuda", 0)` and 0. Without a number it is the current
+    accelerator.
 
     Raises BadRequest if `device` names none.
     """

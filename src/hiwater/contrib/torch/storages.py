@@ -1,8 +1,8 @@
 """The storages of a tensor: their identity, their bytes and their device.
 
-A storage is the memory that a tensor, its views and tied tensors share. Its identity is the address of its StorageImpl (`_cdata`), not
-`data_ptr()`, which is 0 for all storages without memory. The only code of a tensor subclass or of an active mode that runs here is
-`__tensor_flatten__`, with which a wrapper names its inner tensors.
+A storage is the memory that a tensor, its views and tied tensors share. Its identity is the address of its StorageImpl
+(`_cdata`), not `data_ptr()`, which is 0 for all storages without memory. The only code of a tensor subclass or of an
+active mode that runs here is `__tensor_flatten__`, with which a wrapper names its inner tensors.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class Place(StrEnum):
 class Piece:
     """One storage of a tensor. `part` is its name (`values`, `indices`, …); "" if the tensor has only one.
 
-    `nbytes` is None if the size is symbolic or unknown. `tensor` is the plain tensor that uses it. `handle` is torch's storage object;
-    None if there is none.
+    `nbytes` is None if the size is symbolic or unknown. `tensor` is the plain tensor that uses it. `handle` is torch's
+    storage object; None if there is none.
     """
 
     key: int
@@ -52,7 +52,8 @@ class Piece:
 
 @contextlib.contextmanager
 def undisturbed() -> Iterator[None]:
-    """A context in which reading a tensor runs no `__torch_function__` of a subclass and no hook of a mode, and records no gradient."""
+    """A context in which reading a tensor runs no `__torch_function__` of a subclass and no hook of a mode, and
+    records no gradient."""
     with torch._C.DisableTorchFunctionSubclass(), _python_dispatch._disable_current_modes(), torch.no_grad():
         yield
 
@@ -63,7 +64,8 @@ def is_tensor(item: object) -> bool:
 
 
 def pieces(tensor: Any) -> list[Piece]:
-    """The storages of `tensor`. To be called inside `undisturbed()`. A tensor that cannot be read is one opaque piece."""
+    """The storages of `tensor`. To be called inside `undisturbed()`. A tensor that cannot be read is one opaque
+    piece."""
     found: list[Piece] = []
     _take_apart(tensor, "", found, 0)
     return found
@@ -185,7 +187,8 @@ def _has_a_running_device() -> bool:
 
 
 def address_of(piece: Piece) -> int:
-    """The address of the piece's memory; 0 if it has none, or if it is copy-on-write (reading the address would make the copy)."""
+    """The address of the piece's memory; 0 if it has none, or if it is copy-on-write (reading the address would make
+    the copy)."""
     is_shared_until_written = getattr(torch._C, "_is_cow_tensor", None)  # torch 2.3 and later
     if piece.place is not Place.memory or piece.handle is None:
         return 0

@@ -1,7 +1,8 @@
-"""Moves storages to RAM and back. The tensors that use them, views and tied tensors stay valid, also those that autograd saved.
+"""Moves storages to RAM and back. The tensors that use them, views and tied tensors stay valid, also those that
+autograd saved.
 
-A storage is copied, then resized to 0, which returns its memory to the allocator. Later it gets memory again, and the copy is written
-back. Only bytes are copied, and no version counter changes, so backward accepts its saved tensors.
+A storage is copied, then resized to 0, which returns its memory to the allocator. Later it gets memory again, and the
+copy is written back. Only bytes are copied, and no version counter changes, so backward accepts its saved tensors.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Moved:
-    """A storage whose bytes are in `copy`. `weak` allows the program to drop it meanwhile. `stream` is its CUDA stream."""
+    """A storage whose bytes are in `copy`. `weak` allows the program to drop it meanwhile. `stream` is its CUDA
+    stream."""
 
     weak: Any
     key: int
@@ -57,8 +59,8 @@ def obstacle(holding: Holding, block: SegmentBlock | None, storage: Any) -> str:
 
 
 def copied(holding: Holding, storage: Any, stream: int = 0) -> Moved:
-    """Copy to RAM: the first half of moving away. The caller keeps the copy before `let_go()`, so that nothing is lost in between. Raises
-    torch's error when there is no room for the copy."""
+    """Copy to RAM: the first half of moving away. The caller keeps the copy before `let_go()`, so that nothing is
+    lost in between. Raises torch's error when there is no room for the copy."""
     nbytes = storage.nbytes()
     copy = torch.empty(nbytes, dtype=torch.uint8)
     copy.copy_(_bytes_of(storage, nbytes))
@@ -66,7 +68,8 @@ def copied(holding: Holding, storage: Any, stream: int = 0) -> Moved:
 
 
 def let_go(storage: Any) -> bool:
-    """Return the memory of a copied storage to the allocator. False, and nothing is changed, if the memory is borrowed."""
+    """Return the memory of a copied storage to the allocator. False, and nothing is changed, if the memory is
+    borrowed."""
     try:
         storage.resize_(0)
     except RuntimeError:  # "Trying to resize storage that is not resizable"
@@ -110,7 +113,8 @@ def _on_stream(moved: Moved) -> Iterator[None]:
 
 @contextlib.contextmanager
 def alone() -> Iterator[None]:
-    """A context without the program's modes: none of them sees the operations, and the tensors made are no inference tensors."""
+    """A context without the program's modes: none of them sees the operations, and the tensors made are no inference
+    tensors."""
     with torch.inference_mode(False), storages.undisturbed():
         yield
 
@@ -134,7 +138,8 @@ def release_caches(device: str) -> None:
 
 
 def ram_to_spare() -> int | None:
-    """The bytes of RAM that can be used before the OOM killer runs: what the machine has and the cgroup's limit allows. None if unknown.
+    """The bytes of RAM that can be used before the OOM killer runs: what the machine has and the cgroup's limit allows.
+    None if unknown.
 
     malloc() does not show this: Linux grants memory that it does not have.
     """

@@ -1,7 +1,9 @@
-"""Finds the variable, attribute or container that leads to a tensor: a breadth-first search from the program's variables.
+"""Finds the variable, attribute or container that leads to a tensor: a breadth-first search from the program's
+variables.
 
-The search follows only plain data, through the interpreter's own descriptors: dicts, lists, tuples, sets, attributes, slots, closures,
-partials and suspended generators. It never calls a property, `__getattr__` or `repr` of a foreign object.
+The search follows only plain data, through the interpreter's own descriptors: dicts, lists, tuples, sets, attributes,
+slots, closures, partials and suspended generators. It never calls a property, `__getattr__` or `repr` of a foreign
+object.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ _ATOMS = frozenset({
 
 @dataclass(slots=True)
 class VariableSearch:
-    """The names found so far by identity, the shortest path first. Those of modules are split into path and place (` in f()`)."""
+    """The names found so far by identity, the shortest path first. Those of modules are split into path and place (`
+    in f()`)."""
 
     wanted: set[int]
     tensors: dict[int, list[str]] = field(default_factory=dict)
@@ -89,7 +92,8 @@ class VariableSearch:
 
 
 def _is_dull(item: Any) -> bool:
-    """Whether the object cannot lead to a tensor: atoms, and functions without defaults or closure. Most objects are, so this comes early."""
+    """Whether the object cannot lead to a tensor: atoms, and functions without defaults or closure. Most objects
+    are, so this comes early."""
     kind = type(item)
     if kind is types.FunctionType:
         return item.__closure__ is None and item.__defaults__ is None and item.__kwdefaults__ is None

@@ -1,8 +1,9 @@
 """Walks autograd's graph to find the tensors saved for backward. The walk unpacks nothing and keeps nothing alive.
 
-The node of an operation holds its saved tensors in C++, most without a Python object. Each node lists them as `_raw_saved_*`. From torch
-2.10, `SavedTensor.data` is the tensor, or the object into which a hook packed it, and no hook runs. Before 2.10, only `_saved_*` shows a
-tensor, and it runs the unpack hook, which may compute a checkpoint again. So there the walk needs `unpack=True`.
+The node of an operation holds its saved tensors in C++, most without a Python object. Each node lists them as
+`_raw_saved_*`. From torch 2.10, `SavedTensor.data` is the tensor, or the object into which a hook packed it, and no
+hook runs. Before 2.10, only `_saved_*` shows a tensor, and it runs the unpack hook, which may compute a checkpoint
+again. So there the walk needs `unpack=True`.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ _DEEPEST_PACKED = 4  # containers within containers, in what a pack hook returne
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """A tensor (inside this module also an unpack hook) in `slot` of the node named `node`, which `number` identifies. `packed` says that a
-    hook packed it."""
+    """A tensor (inside this module also an unpack hook) in `slot` of the node named `node`, which `number`
+    identifies. `packed` says that a hook packed it."""
 
     tensor: Any
     node: str
@@ -46,9 +47,9 @@ def saved_tensors(
 ) -> Iterator[Saved]:
     """The tensors that the graph above `roots` saves; each node is visited once. Roots that are None are skipped.
 
-    The unpack hooks are added to `hooks` by identity, with a name: the graph also keeps what they hold, such as a checkpoint's inputs.
-    `unpack` allows running hooks; only torch before 2.10 needs it. Without it, such a torch shows only the attributes of custom
-    functions. The nodes live as long as the iterator.
+    The unpack hooks are added to `hooks` by identity, with a name: the graph also keeps what they hold, such as a
+    checkpoint's inputs. `unpack` allows running hooks; only torch before 2.10 needs it. Without it, such a torch shows
+    only the attributes of custom functions. The nodes live as long as the iterator.
     """
     seen: dict[int, Any] = {}
     waiting = [node for node in roots if node is not None]
@@ -87,7 +88,8 @@ def _of_node(node: Any, number: int, prefix: str | None, slots: dict[type, tuple
 
 
 def _slots(kind: type, prefix: str | None) -> tuple[str, ...]:
-    """The attributes of this node class that hold saved tensors. Computed once for each class: `dir()` is the main cost of the walk."""
+    """The attributes of this node class that hold saved tensors. Computed once for each class: `dir()` is the main
+    cost of the walk."""
     if prefix is None:
         return ()
     if issubclass(kind, torch._C._FunctionBase):
@@ -112,7 +114,8 @@ def _of_slot(value: Any, node: str, slot: str, number: int, packed: bool) -> Ite
 
 
 def _of_packed(value: Any, node: str, slot: str, number: int, depth: int, packed: bool) -> Iterator[Saved]:
-    """The tensors in a hook's result or in an attribute. Only plain containers are searched: other objects are foreign code."""
+    """The tensors in a hook's result or in an attribute. Only plain containers are searched: other objects are
+    foreign code."""
     if is_tensor(value):
         yield Saved(value, node, slot, number, packed)
     elif depth < _DEEPEST_PACKED and type(value) in {tuple, list}:

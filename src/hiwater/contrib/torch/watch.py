@@ -1,4 +1,5 @@
-"""Watches the storages that torch's operations make: the independent measure of the identity on the CPU, with the operations."""
+"""Watches the storages that torch's operations make: the independent measure of the identity on the CPU, with the
+operations."""
 
 from __future__ import annotations
 
@@ -19,10 +20,11 @@ _FROM_DATA = frozenset({torch.ops.aten.lift_fresh.default, torch.ops.aten.lift.d
 
 
 class StorageWatch(TorchDispatchMode):  # type: ignore[misc] # torch is not followed by the type checker
-    """Records each storage that an operation of this thread makes inside the block, by weak reference, and the operation's name.
+    """Records each storage that an operation of this thread makes inside the block, by weak reference, and the
+    operation's name.
 
-    Start it before the model is built: older storages are not counted. It sees forward and backward on the CPU, where backward runs in
-    the calling thread. It makes each operation some 30 µs slower, and keeps nothing alive.
+    Start it before the model is built: older storages are not counted. It sees forward and backward on the CPU, where
+    backward runs in the calling thread. It makes each operation some 30 µs slower, and keeps nothing alive.
 
         with hiwater.contrib.torch.StorageWatch() as watch:
             model = build()

@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 class Middleware:
     """Measures the memory of each HTTP request to an ASGI application.
 
-    Lifespan events and websockets go to the application untouched, as do all messages. `metrics_path` is a path that the middleware itself
-    answers, with the sums of all routes as OpenMetrics text. `most_routes` bounds the number of names; requests to further ones have
-    one in common. `meter` is "heap", or "resident" where allocations need not be counted.
+    Lifespan events and websockets go to the application untouched, as do all messages. `metrics_path` is a path that
+    the middleware itself answers, with the sums of all routes as OpenMetrics text. `most_routes` bounds the number of
+    names; requests to further ones have one in common. `meter` is "heap", or "resident" where allocations need not be
+    counted.
     """
 
     def __init__(

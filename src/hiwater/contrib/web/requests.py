@@ -23,7 +23,8 @@ _KNOWN: weakref.WeakSet[Requests] = weakref.WeakSet()
 
 
 class Route:
-    """The sums of one route. "Alone" are requests during which no other request was open that could be in their figures."""
+    """The sums of one route. "Alone" are requests during which no other request was open that could be in their
+    figures."""
 
     __slots__ = ("alone", "alone_kept_bytes", "alone_peak_bytes", "failed", "name", "peak_bytes", "requests", "seconds")
 
@@ -60,7 +61,8 @@ class Requests:
         self._most = most_routes
         self._routes: dict[str, Route] = {}
         self._lock = threading.Lock()
-        self._open: dict[int, list[int]] = {}  # by thread, or all under 0: requests that are open, and that have begun since none was
+        # by thread, or all under 0: requests that are open, and that have begun since none was
+        self._open: dict[int, list[int]] = {}
         _KNOWN.add(self)
 
     def routes(self) -> list[Route]:
@@ -86,7 +88,8 @@ class Requests:
         return request
 
     def _scope(self) -> Scope | None:
-        """A scope that has begun. Where the meter cannot work, resident memory is measured; where that cannot, nothing is."""
+        """A scope that has begun. Where the meter cannot work, resident memory is measured; where that cannot,
+        nothing is."""
         while self.meter:
             scope = Scope("request", (self.meter,))
             try:
@@ -130,7 +133,8 @@ def _add(route: Route, scope: Scope | None, *, failed: bool, is_alone: bool) -> 
 
 
 def path_name(path: str) -> str:
-    """A name for a path where the framework has no route: parts with a digit in them, and very long ones, are replaced."""
+    """A name for a path where the framework has no route: parts with a digit in them, and very long ones, are
+    replaced."""
     return _CHANGES.sub("{}", path) or "/"
 
 

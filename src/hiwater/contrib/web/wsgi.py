@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 class Middleware:
     """Measures the memory of each request to a WSGI application.
 
-    Answers go to the server as the application gave them; one that is made while it is sent is measured to its end. `metrics_path` is a path
-    that the middleware itself answers, with the sums of all routes as OpenMetrics text. `most_routes` bounds the number of names;
-    requests to further ones have one in common. `meter` is "thread" (what the thread of the request allocates), "heap" (all threads), or
-    "resident" where allocations need not be counted.
+    Answers go to the server as the application gave them; one that is made while it is sent is measured to its end.
+    `metrics_path` is a path that the middleware itself answers, with the sums of all routes as OpenMetrics text.
+    `most_routes` bounds the number of names; requests to further ones have one in common. `meter` is "thread" (what the
+    thread of the request allocates), "heap" (all threads), or "resident" where allocations need not be counted.
     """
 
     def __init__(
@@ -61,7 +61,8 @@ class Middleware:
 
 
 def _is_whole(answer: Iterable[bytes], environ: Environment) -> bool:
-    """Whether nothing is left to make. Servers treat lists and their own files in ways of their own, so these stay what they are."""
+    """Whether nothing is left to make. Servers treat lists and their own files in ways of their own, so these stay
+    what they are."""
     file_wrapper = environ.get("wsgi.file_wrapper")
     return isinstance(answer, (list, tuple)) or (isinstance(file_wrapper, type) and isinstance(answer, file_wrapper))
 

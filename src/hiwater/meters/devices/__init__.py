@@ -1,6 +1,7 @@
 """Memory of accelerators: which libraries use a device in this process, and a meter for each quantity of it.
 
-A device's meter is called `BACKEND:DEVICE:QUANTITY`, for instance `torch:cuda:0:allocated`; `gpu` means all meters of devices in use.
+A device's meter is called `BACKEND:DEVICE:QUANTITY`, for instance `torch:cuda:0:allocated`; `gpu` means all meters of
+devices in use.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ def allocators() -> list[Backend]:
 
 
 def in_use() -> list[tuple[Backend, Device]]:
-    """The devices that the program uses now, ordered by library and by its order of devices. A library that fails has none."""
+    """The devices that the program uses now, ordered by library and by its order of devices. A library that fails
+    has none."""
     found = []
     for each in allocators():
         try:
@@ -62,8 +64,8 @@ def names() -> list[str]:
 
 
 def refusals() -> dict[str, str]:
-    """Devices in use that cannot be measured, by `BACKEND:DEVICE`, with the library's error. For example, torch has no statistics of a
-    pluggable allocator."""
+    """Devices in use that cannot be measured, by `BACKEND:DEVICE`, with the library's error. For example, torch has
+    no statistics of a pluggable allocator."""
     return dict(_refusals)
 
 
@@ -111,7 +113,8 @@ def _names_of(source: Backend, device: Device) -> list[str]:
 
 
 def meter(name: str) -> DeviceMeter:
-    """The meter called `BACKEND:DEVICE:QUANTITY`. Raises MeterUnavailable, with the reason, for a device that is not in use here."""
+    """The meter called `BACKEND:DEVICE:QUANTITY`. Raises MeterUnavailable, with the reason, for a device that is not
+    in use here."""
     from hiwater.meters.devices.device_meter import DeviceMeter
 
     head, _, rest = name.partition(":")

@@ -1,7 +1,9 @@
-"""The interface of sources of device memory: a backend has a name, lists the devices in use, reads them, and explains what it cannot do.
+"""The interface of sources of device memory: a backend has a name, lists the devices in use, reads them, and explains
+what it cannot do.
 
-A backend uses a library only after the program has loaded it (it is in `sys.modules`) and has begun to use a device with it. A backend
-imports nothing, initialises nothing and never creates a context, which would cost hundreds of MiB on the device.
+A backend uses a library only after the program has loaded it (it is in `sys.modules`) and has begun to use a device
+with it. A backend imports nothing, initialises nothing and never creates a context, which would cost hundreds of MiB on
+the device.
 """
 
 from __future__ import annotations
@@ -30,13 +32,16 @@ class Device(NamedTuple):
     number: int
     """Its number in the library, which may differ from NVML's."""
     uuid: str = ""
-    """The UUID of the card or MIG instance, in the form of identity.canonical(); "" where neither the library nor CUDA has it."""
+    """The UUID of the card or MIG instance, in the form of identity.canonical(); "" where neither the library nor
+    CUDA has it."""
     ordinal: int = UNKNOWN
-    """Its CUDA or HIP number in this process; UNKNOWN for devices of other kinds, or where the library does not have it."""
+    """Its CUDA or HIP number in this process; UNKNOWN for devices of other kinds, or where the library does not have
+    it."""
 
 
 class Standing(NamedTuple):
-    """One quantity: bytes now, and their peak since the source last reset it; UNKNOWN where the source has no such figure."""
+    """One quantity: bytes now, and their peak since the source last reset it; UNKNOWN where the source has no such
+    figure."""
 
     now: int
     peak: int = UNKNOWN
@@ -50,7 +55,8 @@ class Status(NamedTuple):
 
 
 class Backend:
-    """One source. Call `status` at any time, `devices` once the library is in `sys.modules`, and everything else for the devices that it lists."""
+    """One source. Call `status` at any time, `devices` once the library is in `sys.modules`, and everything else for
+    the devices that it lists."""
 
     name = ""
     library = ""
@@ -67,7 +73,8 @@ class Backend:
         raise NotImplementedError
 
     def devices(self) -> list[Device]:
-        """The devices that the program uses through this library, in its order; may be empty. Called at the beginning and end of each scope."""
+        """The devices that the program uses through this library, in its order; may be empty. Called at the
+        beginning and end of each scope."""
         raise NotImplementedError
 
     def statistics(self, device: Device) -> dict[str, int]:
@@ -88,7 +95,8 @@ class Backend:
         return found.peak if found is not None else UNKNOWN
 
     def segments(self, device: Device) -> list[dict[str, Any]] | None:  # noqa: ARG002 - for sources that have segments
-        """The segments that the library got from the driver, in the form of torch's snapshots; None where the library has none."""
+        """The segments that the library got from the driver, in the form of torch's snapshots; None where the
+        library has none."""
         return None
 
     def limit_bytes(self, device: Device) -> int:  # noqa: ARG002 - for sources that have a limit
@@ -100,10 +108,12 @@ class Backend:
         return None
 
     def release(self, device: Device) -> None:
-        """Called after a meter of this device was closed: restore the library to its original state as far as possible."""
+        """Called after a meter of this device was closed: restore the library to its original state as far as
+        possible."""
 
     def refusal(self, device: Device) -> str:
-        """Why a scope's peak is a lower bound unless the source's high-water mark rose; empty where that high-water mark can be reset."""
+        """Why a scope's peak is a lower bound unless the source's high-water mark rose; empty where that high-water
+        mark can be reset."""
         raise NotImplementedError
 
     def statistic_of(self, quantity: str) -> str:

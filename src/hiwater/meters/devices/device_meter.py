@@ -14,8 +14,9 @@ if TYPE_CHECKING:
 class DeviceMeter(Meter):
     """Bytes of one quantity on one device.
 
-    Where the library's peaks can be reset, each scope has an exact peak. Where they can only be read, the peak of a scope is exact if the
-    library's peak rose during the scope; otherwise the highest reading is a lower bound. Where the library has no peak, it always is one.
+    Where the library's peaks can be reset, each scope has an exact peak. Where they can only be read, the peak of a
+    scope is exact if the library's peak rose during the scope; otherwise the highest reading is a lower bound. Where
+    the library has no peak, it always is one.
     """
 
     def __init__(self, backend: Backend, device: Device, quantity: str) -> None:

@@ -1,9 +1,9 @@
 """Which devices of different libraries, and which cards of the driver, are the same.
 
-Numbers are not enough: CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER change CUDA's numbers, but not NVML's. UUIDs identify a card. For a
-library without UUIDs, we ask CUDA, if the process has loaded and initialised it; this creates no context. Without any UUIDs, two
-libraries use the same card if its CUDA or HIP number is the same, because these numbers are common to the process. A card of the
-driver is then identified only if the driver has one card.
+Numbers are not enough: CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER change CUDA's numbers, but not NVML's. UUIDs identify
+a card. For a library without UUIDs, we ask CUDA, if the process has loaded and initialised it; this creates no context.
+Without any UUIDs, two libraries use the same card if its CUDA or HIP number is the same, because these numbers are
+common to the process. A card of the driver is then identified only if the driver has one card.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ def canonical(uuid: str) -> str:
 
 
 def of_ordinal(ordinal: int) -> str:
-    """The canonical UUID of the device (or MIG instance) with CUDA's number `ordinal` in this process; "" where CUDA is not in use."""
+    """The canonical UUID of the device (or MIG instance) with CUDA's number `ordinal` in this process; "" where CUDA
+    is not in use."""
     if ordinal not in _of_ordinals:
         found = _ask_cuda(ordinal)
         if not found:  # CUDA may be initialised later
@@ -48,7 +49,8 @@ def is_same(one: Device, other: Device) -> bool:
 
 
 def card_of(device: Device, cards: Sequence[Device]) -> Device | None:
-    """The card (or MIG instance) among all `cards` of the driver that is a library's device; None where that is not known."""
+    """The card (or MIG instance) among all `cards` of the driver that is a library's device; None where that is not
+    known."""
     for card in cards:
         if device.uuid and device.uuid == card.uuid:
             return card

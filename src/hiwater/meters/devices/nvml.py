@@ -1,8 +1,10 @@
-"""NVML, the library behind nvidia-smi: the driver's figures for each card, for all processes on it, and for this process (extra `gpu`).
+"""NVML, the library behind nvidia-smi: the driver's figures for each card, for all processes on it, and for this
+process (extra `gpu`).
 
-It needs no context on a card. All its calls take one lock in the driver, and the list of processes takes milliseconds under it. So that
-list is read at most once a second, and memory figures at most 20 times a second. The driver ignores PID namespaces: in a container it
-lists the host's process numbers, so this process cannot find its own. Not yet tested on a real GPU.
+It needs no context on a card. All its calls take one lock in the driver, and the list of processes takes milliseconds
+under it. So that list is read at most once a second, and memory figures at most 20 times a second. The driver ignores
+PID namespaces: in a container it lists the host's process numbers, so this process cannot find its own. Not yet tested
+on a real GPU.
 """
 
 from __future__ import annotations
@@ -30,8 +32,8 @@ _FIRST_PID_NAMESPACE = 0xEFFFFFFC  # PROC_PID_INIT_INO in Linux' include/linux/p
 
 @dataclass(frozen=True, slots=True)
 class CardMemory:
-    """Memory of a card or MIG instance, in bytes; UNKNOWN where the driver has no figure. `reason` explains why it has none at all.
-    `reserved_bytes` is what the driver reserves for itself."""
+    """Memory of a card or MIG instance, in bytes; UNKNOWN where the driver has no figure. `reason` explains why it
+    has none at all. `reserved_bytes` is what the driver reserves for itself."""
 
     total_bytes: int
     used_bytes: int
@@ -41,8 +43,8 @@ class CardMemory:
 
 @dataclass(frozen=True, slots=True)
 class ProcessOnCard:
-    """This process's bytes on a card by the driver's count; UNKNOWN with the `reason`. `others_bytes` is the sum of the other processes;
-    UNKNOWN where the driver does not show the figure of each."""
+    """This process's bytes on a card by the driver's count; UNKNOWN with the `reason`. `others_bytes` is the sum of
+    the other processes; UNKNOWN where the driver does not show the figure of each."""
 
     bytes: int
     reason: str
@@ -53,7 +55,8 @@ _made: weakref.WeakSet[Nvml] = weakref.WeakSet()
 
 
 class Running(NamedTuple):
-    """The processes on a card by the driver's list: bytes by process number, UNKNOWN where they are hidden. `refusal` says why there is no list."""
+    """The processes on a card by the driver's list: bytes by process number, UNKNOWN where they are hidden.
+    `refusal` says why there is no list."""
 
     used: dict[int, int]
     refusal: str = ""
@@ -62,7 +65,8 @@ class Running(NamedTuple):
 class Nvml(Backend):
     """Bytes that the driver counts on each card for this process (`used`) and for all processes (`device_used`).
 
-    A reading never raises NVML's errors, because a driver may refuse single figures of single cards while all others are valid.
+    A reading never raises NVML's errors, because a driver may refuse single figures of single cards while all others
+    are valid.
     """
 
     name = "nvml"
@@ -96,7 +100,8 @@ class Nvml(Backend):
         return self._status
 
     def devices(self) -> list[Device]:
-        """All cards that this process may see, in PCI order, which may differ from CUDA's order; for a card divided by MIG, its instances."""
+        """All cards that this process may see, in PCI order, which may differ from CUDA's order; for a card divided
+        by MIG, its instances."""
         return list(self._devices) if self.status().works else []
 
     def statistics(self, device: Device) -> dict[str, int]:
@@ -144,7 +149,8 @@ class Nvml(Backend):
         return known
 
     def process(self, device: Device, *, has_context: bool = False) -> ProcessOnCard:
-        """This process's memory on a card. With `has_context`, this process is known to use the card, so a single process in the list must be it."""
+        """This process's memory on a card. With `has_context`, this process is known to use the card, so a single
+        process in the list must be it."""
         refusal = self._refusal_of(device)
         if refusal:
             return ProcessOnCard(UNKNOWN, refusal, UNKNOWN)
@@ -157,8 +163,8 @@ class Nvml(Backend):
         return _ours(running, has_context=has_context)
 
     def before_fork(self) -> None:
-        """Wait for calls in other threads, but not for long. The child inherits the state of the driver's lock: if it were locked, every call
-        in the child, also by the program, would block forever."""
+        """Wait for calls in other threads, but not for long. The child inherits the state of the driver's lock: if
+        it were locked, every call in the child, also by the program, would block forever."""
         self._fork.is_quiet = self._asking.acquire(timeout=_PATIENCE_SECONDS)
 
     def after_fork_in_parent(self) -> None:
@@ -207,8 +213,8 @@ class Nvml(Backend):
         return Status(True, f"NVML, driver {version}")
 
     def _parts_at(self, index: int) -> list[tuple[str, str, Any]]:
-        """Name, UUID and handle of a card, or of its MIG instances. A card that the driver refuses to show is in the list without a handle, so
-        that no other card is mistaken for it."""
+        """Name, UUID and handle of a card, or of its MIG instances. A card that the driver refuses to show is in the
+        list without a handle, so that no other card is mistaken for it."""
         name = str(index)
         try:
             parts = self._parts(name, self._nvml.nvmlDeviceGetHandleByIndex(index))
@@ -256,7 +262,8 @@ class Nvml(Backend):
             return CardMemory(UNKNOWN, UNKNOWN, UNKNOWN, f"the driver has no figure of this card's memory: {error}")
 
     def _read_processes(self, handle: Any) -> Running:
-        """A process with compute and graphics work is in both lists with the same figure. Drivers refuse the graphics list more often, and it matters less."""
+        """A process with compute and graphics work is in both lists with the same figure. Drivers refuse the
+        graphics list more often, and it matters less."""
         found: dict[int, int] = {}
         refusal = ""
         for name in ("nvmlDeviceGetGraphicsRunningProcesses", "nvmlDeviceGetComputeRunningProcesses"):

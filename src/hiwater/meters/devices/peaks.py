@@ -1,7 +1,7 @@
 """The peaks of one device, shared by hiwater's meters and the program, which must not see a difference.
 
-A library can only reset the peaks of all statistics of a device at once. So before each reset, every peak is noted: for each open meter,
-until its next reading, and for the program, until the program resets its peaks.
+A library can only reset the peaks of all statistics of a device at once. So before each reset, every peak is noted: for
+each open meter, until its next reading, and for the program, until the program resets its peaks.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 
 class SharedPeaks:
-    """Reads and resets the peaks of one device. `read` returns (now, peak) of all statistics that have a peak; `reset` resets all of them.
+    """Reads and resets the peaks of one device. `read` returns (now, peak) of all statistics that have a peak; `reset`
+    resets all of them.
 
     Some microseconds pass between the two calls: a peak of another thread in this gap is in no interval.
     """
@@ -54,7 +55,8 @@ class SharedPeaks:
         return self._for_program.get(statistic, 0)
 
     def open(self, statistic: str) -> None:
-        """Begin to keep the peaks of a statistic; its first interval begins at the library's last reset. Raises MeterUnavailable for an unknown name."""
+        """Begin to keep the peaks of a statistic; its first interval begins at the library's last reset. Raises
+        MeterUnavailable for an unknown name."""
         found = self._read()
         if statistic not in found:
             raise MeterUnavailable(
@@ -72,8 +74,8 @@ class SharedPeaks:
             self._disturbed.discard(statistic)
 
     def watch(self, watcher: Watcher) -> None:
-        """Call `watcher` at every reading from now on, with (now, peak since the reading before) of all statistics that have a peak, and
-        whether something else reset them in between.
+        """Call `watcher` at every reading from now on, with (now, peak since the reading before) of all statistics that
+        have a peak, and whether something else reset them in between.
         """
         with self._lock:
             self._watchers = [*self._watchers, watcher]
@@ -123,7 +125,8 @@ class SharedPeaks:
         self._lock = threading.RLock()
 
     def show_program(self, nested: Any) -> None:
-        """Correct the peaks in statistics for the program (nested mappings, changed in place): as they would be without our resets."""
+        """Correct the peaks in statistics for the program (nested mappings, changed in place): as they would be
+        without our resets."""
         with self._lock:
             self._raise_peaks(nested, "")
 
@@ -139,7 +142,8 @@ class SharedPeaks:
                 self._raise_peaks(value, f"{path}.")
 
     def collect(self) -> None:
-        """Take a reading, note its peaks for the meters and the program, tell the watchers of it, and reset the peaks."""
+        """Take a reading, note its peaks for the meters and the program, tell the watchers of it, and reset the
+        peaks."""
         found = self._read()
         with self._lock:
             floor, noted = self._floor, self._for_program

@@ -1,18 +1,17 @@
-"""Why the driver's figure is higher than the sum of the tensors: the terms of a device's memory, with an unaccounted remainder.
+"""Why the driver's figure is higher than the sum of the tensors: the terms of a device's memory, with an unaccounted
+remainder.
 
-    what the driver counts for this process
-      = tensors, as requested, and what the library adds by rounding
-      + freed memory that waits for a stream
-      + fragments: free parts of segments (or of pages in expandable segments) that are in use
-      + cached memory, which empty_cache() returns to the driver, and private pools (CUDA graphs), which it does not return
-      + memory of other libraries
-      + the context: the driver's figure minus the pools, if it was read when the program had just begun to use the device
-      + unaccounted: the code of kernels, communication buffers, memory allocated outside all libraries, and an unknown context
+    what the driver counts for this process = tensors, as requested, and what the library adds by rounding + freed
+      memory that waits for a stream + fragments: free parts of segments (or of pages in expandable segments) that are
+      in use + cached memory, which empty_cache() returns to the driver, and private pools (CUDA graphs), which it does
+      not return + memory of other libraries + the context: the driver's figure minus the pools, if it was read when the
+      program had just begun to use the device + unaccounted: the code of kernels, communication buffers, memory
+      allocated outside all libraries, and an unknown context
 
-Each term but the last is a figure of the library that has the memory. The terms of torch's pool come from a snapshot of its blocks or,
-without one, from its counters: some fall when memory is freed (`allocated`), others when it can be used again (`active`, `requested`).
-The last term is the remainder and is always shown. It may be below zero, because the driver's figure is up to a second older than the
-others.
+Each term but the last is a figure of the library that has the memory. The terms of torch's pool come from a snapshot of
+its blocks or, without one, from its counters: some fall when memory is freed (`allocated`), others when it can be used
+again (`active`, `requested`). The last term is the remainder and is always shown. It may be below zero, because the
+driver's figure is up to a second older than the others.
 """
 
 from __future__ import annotations
@@ -49,8 +48,8 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class DeviceBreakdown:
-    """The terms of a device's memory. The terms up to `unaccounted` add up to `used by this process`, where that is known; the terms after
-    it describe the card. `reason` says why a term is not known."""
+    """The terms of a device's memory. The terms up to `unaccounted` add up to `used by this process`, where that is
+    known; the terms after it describe the card. `reason` says why a term is not known."""
 
     device: str
     terms: tuple[Term, ...]
@@ -93,8 +92,8 @@ def is_unknown(term: Term) -> bool:
 def now() -> list[DeviceBreakdown]:
     """The terms of the memory of each device in use now, with the driver's figures where available (extra `gpu`).
 
-    Reads every segment of torch's pools for the memory of private pools. This takes some milliseconds, or more while torch records its
-    history with all frames.
+    Reads every segment of torch's pools for the memory of private pools. This takes some milliseconds, or more while
+    torch records its history with all frames.
     """
     return [of_device(source, device, reads_pools=True) for source, device in in_use()]
 
@@ -112,9 +111,10 @@ def reconcile(
 ) -> DeviceBreakdown:
     """Build the terms from the figures of each source.
 
-    `flat` are torch's statistics (or {"allocated": …, "reserved": …} of another library), `others` the bytes of other libraries on the
-    same card, `state` the sums of a snapshot of torch's blocks, used instead of `flat`, `context_bytes` the bytes outside the pools when
-    the program had just begun to use the device, `process` and `card` the driver's figures.
+    `flat` are torch's statistics (or {"allocated": …, "reserved": …} of another library), `others` the bytes of other
+    libraries on the same card, `state` the sums of a snapshot of torch's blocks, used instead of `flat`,
+    `context_bytes` the bytes outside the pools when the program had just begun to use the device, `process` and `card`
+    the driver's figures.
     """
     pool = _of_state(state) if state is not None else _of_pool(flat)
     terms = [*pool, *(Term(f"held by {name}", size) for name, size in (others or {}).items())]
@@ -135,7 +135,8 @@ def reconcile(
 def of_device(
     source: Backend, device: Device, *, reads_pools: bool = False, context_bytes: int = UNKNOWN
 ) -> DeviceBreakdown:
-    """The terms of a device's memory now. With `reads_pools`, those of torch's pools come from a snapshot instead of its counters."""
+    """The terms of a device's memory now. With `reads_pools`, those of torch's pools come from a snapshot instead of
+    its counters."""
     found = card_of(device)
     card = found[0].card(found[1]) if found is not None else None
     process = found[0].process(found[1], has_context=True) if found is not None else None
@@ -185,8 +186,8 @@ def _of_state(state: AllocatorState) -> list[Term]:
 def _of_pool(flat: Mapping[str, int]) -> list[Term]:
     """The terms of the pool, from its counters.
 
-    `allocated` no longer includes freed memory that waits for a stream; `active` and `requested` still do. The rounding of such memory is
-    not known, so it is counted as rounding of tensors: their figure is too low by that amount.
+    `allocated` no longer includes freed memory that waits for a stream; `active` and `requested` still do. The rounding
+    of such memory is not known, so it is counted as rounding of tensors: their figure is too low by that amount.
     """
     if "reserved" in flat or "allocated" in flat:  # a library with only these two figures
         allocated = flat.get("allocated", 0)
@@ -212,7 +213,8 @@ def _of_card(card: CardMemory, process: ProcessOnCard | None) -> list[Term]:
 
 
 def _private(flat: Mapping[str, int]) -> int:
-    """An upper bound of free memory in private pools, because the counter includes memory in use. 0 before torch 2.15, where it is part of `cached`."""
+    """An upper bound of free memory in private pools, because the counter includes memory in use. 0 before torch
+    2.15, where it is part of `cached`."""
     return sum(
         value
         for name, value in flat.items()

@@ -9,7 +9,8 @@ if TYPE_CHECKING:
 
 
 def flat_name(key: object) -> str:
-    """A key of nested statistics as text for a flat name, in the form of `torch.cuda.memory_stats()`: `0_1` for the private pool `(0, 1)`."""
+    """A key of nested statistics as text for a flat name, in the form of `torch.cuda.memory_stats()`: `0_1` for the
+    private pool `(0, 1)`."""
     return "_".join(map(str, key)) if isinstance(key, tuple) else str(key)
 
 

@@ -1,4 +1,5 @@
-"""Totals that a library counts (bytes allocated so far, refused allocations so far), corrected for the program's resets.
+"""Totals that a library counts (bytes allocated so far, refused allocations so far), corrected for the program's
+resets.
 
 torch's `reset_accumulated_memory_stats()` resets all totals of a device to 0.
 """
@@ -23,7 +24,8 @@ class RunningTotals:
         """The sum of the totals before each reset."""
 
     def lift(self, flat: dict[str, int]) -> dict[str, int]:
-        """The statistics of a reading, with totals as without the program's resets; the same object if there was no reset."""
+        """The statistics of a reading, with totals as without the program's resets; the same object if there was no
+        reset."""
         if not self._before:
             return flat
         return flat | {name: flat[name] + value for name, value in self._before.items() if name in flat}

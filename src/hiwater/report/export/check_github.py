@@ -1,4 +1,5 @@
-"""A check as annotations of GitHub Actions: one line for each program that fails, at the line of code that is behind it."""
+"""A check as annotations of GitHub Actions: one line for each program that fails, at the line of code that is behind
+it."""
 
 from __future__ import annotations
 

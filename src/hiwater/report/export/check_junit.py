@@ -1,4 +1,5 @@
-"""A check as JUnit's XML: a test for each program, its figures as properties, and a failure for what is above what is allowed."""
+"""A check as JUnit's XML: a test for each program, its figures as properties, and a failure for what is above what
+is allowed."""
 
 from __future__ import annotations
 

@@ -19,8 +19,9 @@ NO_FRAMES = b"[no Python frame]"
 def write(report: Report, stream: TextIO) -> None:
     """All stacks in the order of every view; paths of several kinds of memory come once for each.
 
-    In names, `;` becomes `:` (it parts frames here) and what would break a line or the terminal is escaped. Inverted, the
-    frame that asked for the memory comes first. Recursion too deep to be written whole is written once. Raises ReportTooLarge.
+    In names, `;` becomes `:` (it parts frames here) and what would break a line or the terminal is escaped. Inverted,
+    the frame that asked for the memory comes first. Recursion too deep to be written whole is written once. Raises
+    ReportTooLarge.
     """
     whole = whole_stacks(report)
     held = whole.holdings(report.holdings)

@@ -29,7 +29,8 @@ _GROUP_COLUMNS = (*_HEAD, "self_bytes", "self_blocks", "total_bytes", *_ERRORS, 
 
 
 def write(reports: Sequence[Report], stream: TextIO) -> None:
-    """One table with the rows of all reports; `pid` tells the processes apart. Names are escaped so that a row is one line.
+    """One table with the rows of all reports; `pid` tells the processes apart. Names are escaped so that a row is one
+    line.
 
     Recursion too deep to be written whole is written once. Raises ReportTooLarge.
     """
@@ -46,7 +47,8 @@ def _columns_of(report: Report) -> tuple[str, ...]:
 
 
 def _tables(reports: Sequence[Report]) -> Iterator[_Columns]:
-    """The rows of the reports in pieces: stacks largest first, or rows by what was asked for. Raises ReportTooLarge at once."""
+    """The rows of the reports in pieces: stacks largest first, or rows by what was asked for. Raises ReportTooLarge
+    at once."""
     if _columns_of(reports[0]) is not _STACK_COLUMNS:
         return chain.from_iterable(map(_groups, reports))
     ready = [(report, whole_stacks(report)) for report in reports]

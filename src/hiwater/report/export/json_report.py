@@ -1,7 +1,7 @@
 """The report for machines: `interface.md`'s JSON, described by `report.schema.json` in report/schemas.
 
-A capture may hold a million stacks, and one stack tens of thousands of frames. So call paths are tables (see `stack_tables.py`), and
-the list of stacks is written in chunks and never built.
+A capture may hold a million stacks, and one stack tens of thousands of frames. So call paths are tables (see
+`stack_tables.py`), and the list of stacks is written in chunks and never built.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def write(reports: Sequence[Report], stream: TextIO) -> None:
-    """One report as an object; of several, each process as one of its parent's `children`. Without a parent that all have, a list."""
+    """One report as an object; of several, each process as one of its parent's `children`. Without a parent that all
+    have, a list."""
     family = _Family(reports)
     if len(family.roots) == 1:
         family.write(family.roots[0], stream)
@@ -150,7 +151,8 @@ def _highest_and_last(capture: Capture) -> tuple[ResidencySnapshot | None, Resid
 
 
 def summary(report: Report, place: Place) -> dict[str, Any]:
-    """Everything but the stacks and children, as plain data. `place` gives the members that say which call path a node is."""
+    """Everything but the stacks and children, as plain data. `place` gives the members that say which call path a
+    node is."""
     capture, snapshot, peak = report.capture, report.snapshot, report.capture.peak
     kinds = peak.kind_bytes()
     highest, last = _highest_and_last(capture)
@@ -340,7 +342,8 @@ def _device_snapshot(snapshot: DeviceSnapshot) -> dict[str, Any]:
 
 
 def _mappings(report: Report) -> list[dict[str, Any]]:
-    """Memory that is listed and not counted, at the moment shown: file-backed, shared, reserved, and pymalloc's arenas."""
+    """Memory that is listed and not counted, at the moment shown: file-backed, shared, reserved, and pymalloc's
+    arenas."""
     kinds, blocks = report.snapshot.kind_bytes(), report.snapshot.kind_blocks()
     return [{"class": kind, "bytes": kinds[kind], "blocks": blocks[kind]} for kind in KINDS[len(COUNTED_KINDS) :]]
 

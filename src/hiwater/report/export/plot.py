@@ -64,7 +64,8 @@ def draw(plots: Sequence[Plot], output_format: str, stream: BinaryIO, *, title: 
 
 
 def _draw(axes: Axes, shown: Plot, unit: tuple[int, str], number: int | None) -> None:
-    """Draw the curves of one recording, the main ones with their peaks. With several, each recording has a colour of its own."""
+    """Draw the curves of one recording, the main ones with their peaks. With several, each recording has a colour of
+    its own."""
     for curve in shown.curves:
         style: dict[str, Any] = {"linewidth": 1.6 if curve.kind in ("resident", "allocated") else 0.9}
         if number is not None:
@@ -90,7 +91,8 @@ def _draw_peak(axes: Axes, curve: Curve, unit: tuple[int, str], colour: Any) -> 
 
 
 def _draw_spans(axes: Axes, spans: Sequence[Span]) -> None:
-    """Draw the longest scopes as shaded intervals, the longest of these with their names, and the number of scopes that are left out."""
+    """Draw the longest scopes as shaded intervals, the longest of these with their names, and the number of scopes
+    that are left out."""
     drawn = sorted(spans, key=lambda span: span.start - span.end)[:_MOST_SPANS]
     named = set(drawn[:_MOST_NAMED_SPANS])
     if len(spans) > len(drawn):

@@ -30,8 +30,9 @@ SAMPLE_TYPES = (
 
 
 def write(report: Report, stream: TextIO) -> None:
-    """One gzipped profile. Of several processes at one instant it has no totals of the recording. A sample is a call path and a kind of memory (a label, as is the thread); recursion too
-    deep to be written whole is written once. Raises ExtraMissing, ReportTooLarge."""
+    """One gzipped profile. Of several processes at one instant it has no totals of the recording. A sample is a call
+    path and a kind of memory (a label, as is the thread); recursion too deep to be written whole is written once.
+    Raises ExtraMissing, ReportTooLarge."""
     try:
         from hiwater.device_history.pprof_proto import profile_pb2
     except ImportError as error:
@@ -109,7 +110,8 @@ class _Builder:
         return number
 
     def _function(self, function: Frame) -> int:
-        """The number of a function; `function` has its first line, by which pprof tells equal names of a file apart, too."""
+        """The number of a function; `function` has its first line, by which pprof tells equal names of a file apart,
+        too."""
         known = self._functions.get(function)
         if known is None:
             known = self._functions[function] = len(self._functions) + 1
@@ -142,7 +144,8 @@ class _PathLocations:
 
 
 def _accounts(report: Report) -> Ints:
-    """The accounts with live bytes at the moment, in the order of all reports, and after them those with only totals."""
+    """The accounts with live bytes at the moment, in the order of all reports, and after them those with only
+    totals."""
     capture, snapshot = report.capture, report.snapshot
     kinds = capture.tables.account_kind
     wanted = is_counted(kinds) if report.kind == "all" else kinds == KINDS.index(report.kind)

@@ -20,7 +20,8 @@ _SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 
 
 def write(reports: Sequence[Report], stream: TextIO) -> None:
-    """Stacks in the order of all reports, root first, as samples whose weights are bytes, and again with blocks as weights.
+    """Stacks in the order of all reports, root first, as samples whose weights are bytes, and again with blocks as
+    weights.
 
     Recursion too deep to be written whole is written once. Raises ReportTooLarge.
     """

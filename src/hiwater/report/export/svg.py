@@ -1,7 +1,7 @@
 """A flame graph in one self-contained SVG: widths are bytes, callers above what they called (inverted: the other way).
 
-It needs no scripts: labels, tooltips and legend are in the drawing. The embedded `flame.js` adds zoom and search. The colour shows the kind
-of memory of most of a frame's bytes, the shade its module; paler frames are not the user's code.
+It needs no scripts: labels, tooltips and legend are in the drawing. The embedded `flame.js` adds zoom and search. The
+colour shows the kind of memory of most of a frame's bytes, the shade its module; paler frames are not the user's code.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Packs integers for a page: in each column all lowest bytes come first, then all second bytes and so on. All columns are deflated together.
+"""Packs integers for a page: in each column all lowest bytes come first, then all second bytes and so on. All columns
+are deflated together.
 
-A number has as many bytes as the largest one of its column. The high bytes are mostly zeros, and compress to almost nothing.
-`web/src/columns.ts` reads the columns.
+A number has as many bytes as the largest one of its column. The high bytes are mostly zeros, and compress to almost
+nothing. `web/src/columns.ts` reads the columns.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ class PackedColumns:
         return self._packed
 
     def add(self, values: npt.ArrayLike) -> dict[str, int]:
-        """Return the description of this column: place, count, bytes for each number, and whether numbers are zigzag."""
+        """Return the description of this column: place, count, bytes for each number, and whether numbers are
+        zigzag."""
         numbers = np.asarray(values, np.int64)
         is_signed = bool(len(numbers)) and int(numbers.min()) < 0
         raw = ((numbers << 1) ^ (numbers >> 63)).astype(np.uint64) if is_signed else numbers.astype(np.uint64)

@@ -1,7 +1,7 @@
 """The interactive report: one page that contains everything and loads nothing.
 
-`page.template.html` in this folder is built from `web/`. It has the style, the script, and a policy that allows only these two. This module
-adds a summary that needs no scripts, and the data.
+`page.template.html` in this folder is built from `web/`. It has the style, the script, and a policy that allows only
+these two. This module adds a summary that needs no scripts, and the data.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from hiwater.report.request import Report
 
 
 def write(reports: Sequence[Report], stream: TextIO, source: str = "own") -> None:
-    """Write the page of these captures; it shows the first one. `source` chooses the source text in it: "own", "all" or "none"."""
+    """Write the page of these captures; it shows the first one. `source` chooses the source text in it: "own", "all"
+    or "none"."""
     title, summary = printable(reports[0].title, 80), static_summary.lines(reports[0])
     write_page(stream, title, summary, page_data.packed(reports, source))
 

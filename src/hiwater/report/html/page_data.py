@@ -65,7 +65,8 @@ def packed_diff(report: DiffReport, source: str) -> str:
 
 
 def _compared(diff: DiffReport, comparison: MatchedComparison, source: str, columns: PackedColumns) -> dict[str, Any]:
-    """The later capture of a comparison. It has the stacks of both, unless one of them was only watched from outside."""
+    """The later capture of a comparison. It has the stacks of both, unless one of them was only watched from
+    outside."""
     before, after = diff.sides(comparison)
     compared = {
         "before": {
@@ -229,7 +230,8 @@ def _ages(capture: Capture, compacted: CompactedCapture, columns: PackedColumns)
 
 
 def _survivors(capture: Capture) -> dict[tuple[Group, Frame], dict[str, Any]]:
-    """The types of what is live at the end and what holds it, of the lines with most; nothing without a search for holders."""
+    """The types of what is live at the end and what holds it, of the lines with most; nothing without a search for
+    holders."""
     if last_search(capture.tables) is None:
         return {}
     rows = survivors(capture.end, described=_MOST_DESCRIBED)[:_MOST_DESCRIBED]
@@ -243,7 +245,8 @@ def _survivors(capture: Capture) -> dict[tuple[Group, Frame], dict[str, Any]]:
 
 
 def _user_lines(capture: Capture, compacted: CompactedCapture, columns: PackedColumns) -> dict[str, Any]:
-    """The row of the common ranking for each holder, so that the page ranks any moment by the rules of `rank_lines()`."""
+    """The row of the common ranking for each holder, so that the page ranks any moment by the rules of
+    `rank_lines()`."""
     path = compacted.holder_node
     # Merged stacks belong to the row of the caller into which they were merged.
     path = np.where(compacted.node_of_path[path] < 0, compacted.parent[path], path)
@@ -320,7 +323,8 @@ def _curve(name: str, group: str, columns: PackedColumns, at_ns: Ints | None, va
 
 
 def _highest_samples(*curves: Ints) -> npt.NDArray[np.int64]:
-    """The indices of the samples that the page gets: all, or in each group of neighbours those at which a curve is highest."""
+    """The indices of the samples that the page gets: all, or in each group of neighbours those at which a curve is
+    highest."""
     length = len(curves[0])
     if length <= _MOST_SAMPLES:
         return np.arange(length)

@@ -1,4 +1,5 @@
-"""What a page of several processes has more than the captures: a row for each process, and all processes of a machine at one instant.
+"""What a page of several processes has more than the captures: a row for each process, and all processes of a machine
+at one instant.
 
 The page has as many captures as fit: processes that were killed first, then those with the highest peaks.
 """
@@ -66,7 +67,8 @@ def described(reports: Sequence[Report], columns: PackedColumns, describe: Descr
 def _wholes(
     machines: Sequence[Machine], columns: PackedColumns, describe: Described
 ) -> tuple[list[dict[str, Any]], int]:
-    """All processes of each machine, the highest sum first, for as many machines as fit; and how many machines are left out."""
+    """All processes of each machine, the highest sum first, for as many machines as fit; and how many machines are
+    left out."""
     known = [machine for machine in machines if machine.allocated is not None and machine.is_of_several]
     known.sort(key=lambda machine: -machine.allocated.bytes if machine.allocated is not None else 0)
     found: list[dict[str, Any]] = []
@@ -99,7 +101,8 @@ def _row(report: Report, place: int | None) -> dict[str, Any]:
 
 
 def _whole(machine: Machine, columns: PackedColumns, describe: Described) -> dict[str, Any] | None:
-    """All processes of a machine at the instant of their highest sum, with the sum over time; None where they held nothing."""
+    """All processes of a machine at the instant of their highest sum, with the sum over time; None where they held
+    nothing."""
     whole = whole_run.at_highest(machine)
     if whole is None:
         return None

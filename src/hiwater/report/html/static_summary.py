@@ -1,4 +1,5 @@
-"""The summary that a page shows without scripts: the peaks, memory over time as a drawing, and the lines that held most.
+"""The summary that a page shows without scripts: the peaks, memory over time as a drawing, and the lines that held
+most.
 
 Colours are given twice, as attributes and as classes, because some sites allow no styles.
 """

@@ -26,7 +26,8 @@ _NOTES_SHOWN = 20
 
 
 def write(report: CheckReport, stream: TextIO) -> None:
-    """The failures first; programs whose figures do not fit are counted. Names stand in code spans: nothing in them is markup."""
+    """The failures first; programs whose figures do not fit are counted. Names stand in code spans: nothing in them
+    is markup."""
     length = 0
     for number, block in enumerate(_blocks(report)):
         length += len(block) + 1

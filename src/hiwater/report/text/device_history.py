@@ -1,4 +1,5 @@
-"""The parts of a report for a device: the source of its figures, its peaks, and the state of its allocator at the end."""
+"""The parts of a report for a device: the source of its figures, its peaks, and the state of its allocator at the
+end."""
 
 from __future__ import annotations
 

@@ -20,7 +20,8 @@ def write(report: DiffReport, stream: TextIO) -> None:
 
 
 def code(text: str) -> str:
-    """Text as a code span in a table cell: fenced by more backticks than it holds, and without a bar that would end the cell."""
+    """Text as a code span in a table cell: fenced by more backticks than it holds, and without a bar that would end
+    the cell."""
     longest = max((len(run) for run in re.findall("`+", text)), default=0)
     fence = "`" * (longest + 1)
     pad = " " if text.startswith("`") or text.endswith("`") or not text.strip() else ""

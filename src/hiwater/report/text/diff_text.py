@@ -57,8 +57,8 @@ def _report(report: DiffReport, page: Page) -> Iterator[Text]:
 
 
 def _worth_a_row(report: DiffReport, changes: Changes) -> int:
-    """How many of the changes get a row. Those below a thousandth of the largest change of all are summed up, unless rows of one kind
-    were asked for."""
+    """How many of the changes get a row. Those below a thousandth of the largest change of all are summed up, unless
+    rows of one kind were asked for."""
     first = changes[: report.top]
     if report.by is not None:
         return len(first)

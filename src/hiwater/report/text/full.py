@@ -1,4 +1,5 @@
-"""The whole report: every figure, what memory consisted of, the lines and stacks with the most, and how far to trust all that."""
+"""The whole report: every figure, what memory consisted of, the lines and stacks with the most, and how far to trust
+all that."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ Section = Callable[[Report], Iterator[Text]]
 
 
 def write(report: Report, stream: TextIO) -> None:
-    """Write everything, as wide as the terminal. Long names are shortened in the middle, and no name can move the cursor."""
+    """Write everything, as wide as the terminal. Long names are shortened in the middle, and no name can move the
+    cursor."""
     timeline.write(report, stream, _report)
 
 

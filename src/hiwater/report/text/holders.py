@@ -33,8 +33,8 @@ def headline(holders: Holders, folder: str) -> str:
 
 
 def write(holders: Holders, sources: Sources, folder: str, stream: TextIO) -> None:
-    """`folder` is that of the program: its files are named relative to it. Write the headline, a block for each group, the types, and how it was
-    measured."""
+    """`folder` is that of the program: its files are named relative to it. Write the headline, a block for each
+    group, the types, and how it was measured."""
     stream.write(headline(holders, folder) + "\n")
     for group in holders.groups:
         _write_group(group, holders, sources, folder, stream)

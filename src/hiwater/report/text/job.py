@@ -1,4 +1,5 @@
-"""What a report on a job says beyond that on several processes: the uneven processes and why, and the phases of each name over all processes."""
+"""What a report on a job says beyond that on several processes: the uneven processes and why, and the phases of each
+name over all processes."""
 
 from __future__ import annotations
 

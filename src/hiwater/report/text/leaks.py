@@ -34,7 +34,8 @@ def headline(leaks: Leaks, folder: str) -> str:
 
 
 def write(leaks: Leaks, sources: Sources, folder: str, stream: TextIO) -> None:
-    """`folder` is that of the program: its files are named relative to it. Write the headline, a block for each leak, and how the test was made."""
+    """`folder` is that of the program: its files are named relative to it. Write the headline, a block for each
+    leak, and how the test was made."""
     stream.write(headline(leaks, folder) + "\n")
     each = _each(leaks)
     for leak in leaks.rows:

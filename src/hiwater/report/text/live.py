@@ -1,4 +1,5 @@
-"""The rows of `hiwater live`: the figures of what runs, and the table that the viewer chose. Each row is one line of the terminal."""
+"""The rows of `hiwater live`: the figures of what runs, and the table that the viewer chose. Each row is one line of
+the terminal."""
 
 from __future__ import annotations
 
@@ -43,7 +44,8 @@ class Shown:
 
 
 def figures(run: LiveRun, shown: Shown) -> list[Text]:
-    """What is known at a glance: five rows, one more for a run of several processes, and one if something cannot be read."""
+    """What is known at a glance: five rows, one more for a run of several processes, and one if something cannot be
+    read."""
     process = run.shown
     peak, peak_ns = process.peak
     lines = [_title(run), _pair("allocated", process.allocated_bytes, peak, f"at {seconds(peak_ns)}")]

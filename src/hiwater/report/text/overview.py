@@ -1,4 +1,5 @@
-"""The short report, at most 40 lines: the peak, the user's own lines that hold it, warnings, and the options for more."""
+"""The short report, at most 40 lines: the peak, the user's own lines that hold it, warnings, and the options for
+more."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""An overview of several processes: the line that matters most, a table of the processes, and the sum of a machine's processes at one
-instant."""
+"""An overview of several processes: the line that matters most, a table of the processes, and the sum of a machine's
+processes at one instant."""
 
 from __future__ import annotations
 
@@ -34,13 +34,14 @@ def worst_first(reports: Sequence[Report]) -> list[Report]:
 
 
 def dead_first(reports: Sequence[Report]) -> list[Report]:
-    """The reports of processes that failed because memory was refused, of those that a signal ended, and of the others, each by their peaks.
-    When one process of a job fails, its launcher ends the others by a signal."""
+    """The reports of processes that failed because memory was refused, of those that a signal ended, and of the
+    others, each by their peaks. When one process of a job fails, its launcher ends the others by a signal."""
     return sorted(worst_first(reports), key=lambda report: (not report.is_out_of_memory, not report.is_dead))
 
 
 def write(reports: Sequence[Report], stream: TextIO, *, shows_one: bool = False) -> None:
-    """Write the overview that precedes the reports of several processes, or the report of the one with the highest peak."""
+    """Write the overview that precedes the reports of several processes, or the report of the one with the highest
+    peak."""
     page = terminal.Page(stream, reports[0].capture.facts.get("cwd", ""))
     for line in _lines(reports, page):
         page.show(line)
@@ -81,8 +82,8 @@ def _lines(reports: Sequence[Report], page: terminal.Page) -> Iterator[Text]:
 
 
 def first_lines(reports: Sequence[Report], run: Run, folder: str) -> Iterator[tuple[str, str]]:
-    """How many processes there were, what befell them, and the answers, each with its style. `hiwater run` ends with the same lines. Paths are
-    relative to `folder`."""
+    """How many processes there were, what befell them, and the answers, each with its style. `hiwater run` ends with
+    the same lines. Paths are relative to `folder`."""
     processes, machines = _count(len(reports) + len(run.short), "process"), _count(len(run.machines), "machine")
     running = sum(report.capture.process.ended == "recording" for report in reports)
     still = f", {running:,} of them still running" if running else ""
@@ -101,8 +102,8 @@ def first_lines(reports: Sequence[Report], run: Run, folder: str) -> Iterator[tu
 
 
 def _befell(report: Report, folder: str) -> str:
-    """The end of a process that did not come as usual, or memory that it was refused, in one sentence; "" otherwise. Who starts workers ends them by
-    SIGTERM, so that says nothing but of the first process."""
+    """The end of a process that did not come as usual, or memory that it was refused, in one sentence; "" otherwise.
+    Who starts workers ends them by SIGTERM, so that says nothing but of the first process."""
     refused = limits.refused_sentence(report, folder)
     is_usual = report.signal == signal.SIGTERM and report.capture.process.started_by != ""
     if not refused and (is_usual or not report.is_dead):
@@ -116,8 +117,8 @@ def _count(number: int, what: str) -> str:
 
 
 def answers(run: Run, worst: Report, folder: str) -> Iterator[str]:
-    """What the processes of the machine with the highest sum held at once, and the line with most of it over all of them. Then the process with the
-    highest peak, which is `worst`, and the line that held most in it."""
+    """What the processes of the machine with the highest sum held at once, and the line with most of it over all of
+    them. Then the process with the highest peak, which is `worst`, and the line that held most in it."""
     if run.highest is not None and run.highest.allocated is not None and run.highest.is_of_several:
         yield _at_once(run.highest, run.highest.allocated, folder)
     capture = worst.capture

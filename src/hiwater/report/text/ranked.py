@@ -90,7 +90,8 @@ def _is_listed(count: int, whole: int) -> bool:
 
 
 def _brief_row(report: Report, row: UserLine, name: tuple[str, int], sources: Sources, page: Page) -> Text:
-    """One line of source: what it holds, where it is (in a column of this width), and its text where there is room for it."""
+    """One line of source: what it holds, where it is (in a column of this width), and its text where there is room
+    for it."""
     (place, column), whole = name, report.holdings.total_bytes
     is_sampled = report.capture.process.mode == "sampled"
     figures = f"  {size(row.bytes):>11} {share(row.bytes, whole):>8}"
@@ -104,7 +105,8 @@ def _brief_row(report: Report, row: UserLine, name: tuple[str, int], sources: So
 
 
 def lines(report: Report, ranking: Ranking, sources: Sources, page: Page) -> Iterator[Text]:
-    """The user's own lines with their source text, their blocks and errors, and a row for each group that stands apart from them."""
+    """The user's own lines with their source text, their blocks and errors, and a row for each group that stands
+    apart from them."""
     whole = report.holdings.total_bytes
     yield title(
         "Your lines",
@@ -132,8 +134,8 @@ class _Apart:
 
 
 def _parts(ranking: Ranking) -> tuple[Sequence[_Apart], Sequence[UserLine], Sequence[_Apart]]:
-    """The rows of the ranking in the order in which they are shown: what is summed up before the list if it leads, the list, and what is
-    summed up after it."""
+    """The rows of the ranking in the order in which they are shown: what is summed up before the list if it leads,
+    the list, and what is summed up after it."""
     listed = ranking.lines or ranking.other
     imports = _Apart("imports", ranking.imports)
     other = _Apart(OTHER_CODE, ranking.other if ranking.lines else ())

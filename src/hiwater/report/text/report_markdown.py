@@ -1,5 +1,5 @@
-"""A report as Markdown, for a comment or a ticket. Of one process: the line that holds most, and a table of lines. Of several: what they held at once, what is
-uneven in a job, the processes, the phases. Tables end after a few rows."""
+"""A report as Markdown, for a comment or a ticket. Of one process: the line that holds most, and a table of lines.
+Of several: what they held at once, what is uneven in a job, the processes, the phases. Tables end after a few rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Consoles for views: colour and links only where they are wanted, as wide as the terminal; in files and pipes always alike."""
+"""Consoles for views: colour and links only where they are wanted, as wide as the terminal; in files and pipes
+always alike."""
 
 from __future__ import annotations
 
@@ -60,8 +61,8 @@ def title(text: str, remark: str = "") -> Text:
 
 
 class Page:
-    """Where a view for people writes. On a terminal, lines are fitted to its width and frames lead to their files; elsewhere names
-    are shortened as for 120 columns, lines are as long as they are, and nothing leads anywhere."""
+    """Where a view for people writes. On a terminal, lines are fitted to its width and frames lead to their files;
+    elsewhere names are shortened as for 120 columns, lines are as long as they are, and nothing leads anywhere."""
 
     def __init__(self, stream: TextIO, folder: str = "") -> None:
         """`folder` is what relative paths of the recorded program start at."""

@@ -22,7 +22,8 @@ _WIDEST, _WIDEST_LINE = 160, 100
 
 
 def write(report: Report, stream: TextIO, stacks: Callable[[Report, Page], Iterator[Text]]) -> None:
-    """Write the lines that `stacks` makes of a capture; of one that holds a timeline and no stacks, the report of a timeline."""
+    """Write the lines that `stacks` makes of a capture; of one that holds a timeline and no stacks, the report of a
+    timeline."""
     page = Page(stream, report.capture.facts.get("cwd", ""))
     for line in (_lines if report.capture.is_timeline else stacks)(report, page):
         page.show(line)
@@ -99,8 +100,9 @@ def _bars(levels: list[int]) -> str:
 
 
 def _levels(at_ns: Ints, held: Ints, columns: int, highest: int, span: tuple[int, int] | None = None) -> list[int]:
-    """For each column how high its highest sample is, in eighths; a column without one is as high as what came before it, and before the
-    first one nothing is. `span` is what the columns stand for, by default from the first sample to the last."""
+    """For each column how high its highest sample is, in eighths; a column without one is as high as what came
+    before it, and before the first one nothing is. `span` is what the columns stand for, by default from the first
+    sample to the last."""
     first, last_ns = span or (int(at_ns[0]), int(at_ns[-1]))
     column = np.clip((at_ns - first) * (columns - 1) // max(1, last_ns - first), 0, columns - 1)
     tops = np.full(columns, -1, np.int64)

@@ -1,4 +1,5 @@
-"""Timelines in characters, for a terminal: eight dots to a character (Unicode's Braille patterns), no library needed."""
+"""Timelines in characters, for a terminal: eight dots to a character (Unicode's Braille patterns), no library
+needed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The call tree with what each call held, largest first; chains of a single callee stay on one level, long ones without their middle."""
+"""The call tree with what each call held, largest first; chains of a single callee stay on one level, long ones
+without their middle."""
 
 from __future__ import annotations
 
@@ -61,7 +62,8 @@ def _below(root: Branch, whole: int, smallest: int, page: Page) -> Iterator[Text
 
 
 def _chain(branch: Branch, smallest: int) -> list[Branch]:
-    """The branch and what follows it straight below: callees that are the only ones of their callers. The root stands alone."""
+    """The branch and what follows it straight below: callees that are the only ones of their callers. The root
+    stands alone."""
     chain = [branch]
     while branch.frame is not None and _is_lone(branch, smallest):
         branch = branch.children[0]
@@ -70,7 +72,8 @@ def _chain(branch: Branch, smallest: int) -> list[Branch]:
 
 
 def _is_lone(branch: Branch, smallest: int) -> bool:
-    """Whether nothing is told of it but one callee, which is drawn straight below: depth then shows where the paths part."""
+    """Whether nothing is told of it but one callee, which is drawn straight below: depth then shows where the paths
+    part."""
     return len(branch.children) == 1 and not _own_rows(branch, smallest)
 
 

@@ -15,10 +15,12 @@ if TYPE_CHECKING:
 
 
 def profile(code_to_profile: Callable[[], Result], path: str | os.PathLike[str]) -> Result:
-    """Call `code_to_profile` without arguments, write the reports of its peak into the folder `path`, and return the result of the call.
+    """Call `code_to_profile` without arguments, write the reports of its peak into the folder `path`, and return the
+    result of the call.
 
-    Works in every interpreter that hiwater can record, also one that `fil-profile python` did not start. The reports are also written if
-    the call raises. No browser is opened. Raises OutputFailed, and the exceptions of `hiwater.record` and of the call.
+    Works in every interpreter that hiwater can record, also one that `fil-profile python` did not start. The reports
+    are also written if the call raises. No browser is opened. Raises OutputFailed, and the exceptions of
+    `hiwater.record` and of the call.
     """
     import os
 

@@ -1,4 +1,5 @@
-"""The folders and files that Fil writes: `fil-result/<time>/` with index.html, peak-memory.svg, peak-memory-reversed.svg, peak-memory.prof.
+"""The folders and files that Fil writes: `fil-result/<time>/` with index.html, peak-memory.svg,
+peak-memory-reversed.svg, peak-memory.prof.
 
 A separate process makes the reports: they need NumPy and more, which must not be imported into the program.
 """

@@ -30,7 +30,8 @@ PATTERN = "mprofile_??????????????*.dat"
 
 
 def get_profile_filenames(args: Sequence[str]) -> list[str]:
-    """File names for names and numbers: 0 is the oldest file in this folder, -1 the newest, "all" means every one. Raises MissingCapture."""
+    """File names for names and numbers: 0 is the oldest file in this folder, -1 the newest, "all" means every one.
+    Raises MissingCapture."""
     here = sorted(glob.glob(PATTERN))
     if list(args) == ["all"]:
         return here
@@ -53,8 +54,8 @@ def get_profile_filenames(args: Sequence[str]) -> list[str]:
 def read_mprofile_file(filename: str) -> Profile:
     """The records of a file: mem_usage and timestamp as lists, func_timestamp, filename, cmd_line, children.
 
-    `func_timestamp` is {name: [(start, end, MiB at start, MiB at end, level)]} and `children` {pid: [(MiB, seconds)]}, as
-    mprof has them. Raises MissingCapture.
+    `func_timestamp` is {name: [(start, end, MiB at start, MiB at end, level)]} and `children` {pid: [(MiB, seconds)]},
+    as mprof has them. Raises MissingCapture.
     """
     memory: list[tuple[float, float]] = []
     functions: dict[str, list[tuple[float, float, float, float, int]]] = defaultdict(list)

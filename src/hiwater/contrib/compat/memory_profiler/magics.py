@@ -42,9 +42,9 @@ class MemoryProfilerMagics(Magics):
     def memit(self, line: str = "", cell: str | None = None) -> MemitResult | None:
         """Measure the peak memory of a statement, once.
 
-        %memit [-r REPEATS] [-t SECONDS] [-i INTERVAL] [-c] [-o] [-q] statement; as %%memit the line is run before and the cell
-        is measured. -c adds child processes, -o returns the result, -q prints nothing. The peak is the kernel's
-        high-water mark where it keeps one: it includes memory that was used for an instant only.
+        %memit [-r REPEATS] [-t SECONDS] [-i INTERVAL] [-c] [-o] [-q] statement; as %%memit the line is run before and
+        the cell is measured. -c adds child processes, -o returns the result, -q prints nothing. The peak is the
+        kernel's high-water mark where it keeps one: it includes memory that was used for an instant only.
         """
         options, statement = self.parse_options(line, "r:t:i:coq", posix=False, strict=False)
         repeat = max(1, int(getattr(options, "r", 1)))
@@ -74,8 +74,8 @@ class MemoryProfilerMagics(Magics):
     def mprun(self, line: str = "", cell: str | None = None) -> CompatLineProfiler | None:
         """Measure functions line by line while a statement runs, also functions of the notebook.
 
-        %mprun -f FUNCTION [-f FUNCTION …] [-T FILE] [-r] [-c] statement. -T writes the report to a file as well, -r returns
-        the profiler, -c adds child processes.
+        %mprun -f FUNCTION [-f FUNCTION …] [-T FILE] [-r] [-c] statement. -T writes the report to a file as well, -r
+        returns the profiler, -c adds child processes.
         """
         options, statement = self.parse_options(line, "f:T:rc", list_all=True, posix=False, strict=False)
         shell: Any = self.shell

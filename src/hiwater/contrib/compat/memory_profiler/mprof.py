@@ -61,7 +61,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def run_action(words: Sequence[str] | None = None) -> int:
     """Run a program and record its memory over time.
 
-    With --exit-code it raises SystemExit with the program's exit code, as mprof does, also for 0; 128 + n if signal n ended the program.
+    With --exit-code it raises SystemExit with the program's exit code, as mprof does, also for 0; 128 + n if signal n
+    ended the program.
     """
     parser = _parser("run", "[options] program …")
     parser.add_argument("--version", action="version", version=f"mprof {__version__} (hiwater)")
@@ -297,7 +298,8 @@ def plot_action(words: Sequence[str] | None = None) -> int:
 
 
 def _write_drawing(plots: Sequence[Plot], path: str, title: str | None) -> None:
-    """Write the drawing; the file is replaced only when it is complete. Raises BadRequest, OutputFailed, PlotLibraryMissing."""
+    """Write the drawing; the file is replaced only when it is complete. Raises BadRequest, OutputFailed,
+    PlotLibraryMissing."""
     from hiwater.report.export import plot
 
     drawing = os.path.splitext(path)[1].lower().removeprefix(".")

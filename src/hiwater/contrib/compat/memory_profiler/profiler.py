@@ -93,7 +93,8 @@ def _add(measured: dict[int, Figures], line: int, increment: float, most: float,
 
 
 def _meter(backend: str, include_children: bool, limit: Callable[[int], object] | None) -> Callable[[], int] | None:
-    """The function that reads bytes at every line; None for resident memory without a limit, which the engine reads much faster."""
+    """The function that reads bytes at every line; None for resident memory without a limit, which the engine reads
+    much faster."""
     if backend == backends.TRACEMALLOC:
         import tracemalloc
 
@@ -189,7 +190,8 @@ class CompatLineProfiler:
         return self.code_map.engine.trace(frame, event, arg)
 
     def trace_max_mem(self, frame: FrameType, event: str, arg: Any) -> Any:
-        """The same as `trace_memory_usage`: the debugger is entered at the first measured line that reaches `max_mem` in any case."""
+        """The same as `trace_memory_usage`: the debugger is entered at the first measured line that reaches
+        `max_mem` in any case."""
         return self.code_map.engine.trace(frame, event, arg)
 
     def _enter_debugger(self, used_bytes: int) -> None:
@@ -233,7 +235,8 @@ class _Limit:
 
 
 def wrapped(thing: Any, begin: Callable[[], object], end: Callable[[], object]) -> Any:
-    """`thing`, a function or what decorators make of one, with calls of `begin` and `end` around each call of its Python code."""
+    """`thing`, a function or what decorators make of one, with calls of `begin` and `end` around each call of its
+    Python code."""
     found = wrapping.with_functions(thing, lambda func: _wrapped_function(func, begin, end))
     is_opaque = found is thing and callable(thing) and not isinstance(thing, type)
     if is_opaque:
@@ -307,9 +310,9 @@ def profile(
 ) -> Any:
     """Decorator that prints the memory of every line after each call, to `stream` or to stdout.
 
-    The report is also printed if the function raises. A recursive call has one report, a generator has one when it is exhausted or
-    closed. HIWATER_PROFILE=0 in the environment disables the decorator. Under `python -m memory_profiler` a bare `@profile` adds to the
-    report at the end of the program, wherever it was imported from.
+    The report is also printed if the function raises. A recursive call has one report, a generator has one when it is
+    exhausted or closed. HIWATER_PROFILE=0 in the environment disables the decorator. Under `python -m memory_profiler`
+    a bare `@profile` adds to the report at the end of the program, wherever it was imported from.
     """
     if func is None:
         return functools.partial(profile, stream=stream, precision=precision, backend=backend)

@@ -1,7 +1,8 @@
 """The report in the format of pytorch_memlab, for the drop-in module.
 
-Differences from the original: sizes are bytes (release 0.3.2 multiplied them by the element size), memory on the CPU is not rounded up,
-buffers have their names, tensors that only autograd holds have rows, and `device` may be a string or a number.
+Differences from the original: sizes are bytes (release 0.3.2 multiplied them by the element size), memory on the CPU is
+not rounded up, buffers have their names, tensors that only autograd holds have rows, and `device` may be a string or a
+number.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ _DIFFERS = "Memory differs due to the matrix alignment or invisible gradient buf
 
 
 class ClassicMemReporter(MemReporter):
-    """`MemReporter` with pytorch_memlab's output: names from the given model and optimizers, numbers for all other tensors."""
+    """`MemReporter` with pytorch_memlab's output: names from the given model and optimizers, numbers for all other
+    tensors."""
 
     def print_stats(self, verbose: bool = False, target_device: Any = None) -> None:
         """Print the figures of the last `get_stats()`. `verbose` shows with which tensor a storage is shared."""
@@ -116,7 +118,8 @@ def _device(one: DeviceTensors, names: _Names, verbose: bool) -> Iterator[str]:
 
 
 def _ordered(one: DeviceTensors) -> list[tuple[TensorView, StorageEntry]]:
-    """Tensors in the order in which they were found, each gradient after its tensor. A saved tensor is listed only if it owns its storage."""
+    """Tensors in the order in which they were found, each gradient after its tensor. A saved tensor is listed only
+    if it owns its storage."""
     views = [(view, entry) for entry in one.storages for view in (entry.owner, *entry.others) if view.numel]
     shown = [(view, entry) for view, entry in views if view.category is not Category.saved or view is entry.owner]
     owners = {_gradient_name(view.name): view.number for view, _ in shown}

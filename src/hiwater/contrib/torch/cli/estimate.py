@@ -1,7 +1,7 @@
 """`hiwater estimate`: estimates the memory of a step of training or inference on a card, without the card.
 
-Exit codes: 0 if it fits (or without a card), 1 if it does not, 3 if that is unknown because the figures are too low; 2 for a wrong
-request, 127 and 126 if the function does not exist or cannot be run, 125 if the estimate cannot be made.
+Exit codes: 0 if it fits (or without a card), 1 if it does not, 3 if that is unknown because the figures are too low; 2
+for a wrong request, 127 and 126 if the function does not exist or cannot be run, 125 if the estimate cannot be made.
 """
 
 from __future__ import annotations

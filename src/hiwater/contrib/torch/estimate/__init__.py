@@ -1,7 +1,7 @@
 """Estimates the memory of a step of training or inference on a card, without the card.
 
-`hiwater.contrib.torch.estimate` is this package and also its function: importing a package binds its name in the parent, so a function
-elsewhere could not keep the name.
+`hiwater.contrib.torch.estimate` is this package and also its function: importing a package binds its name in the
+parent, so a function elsewhere could not keep the name.
 """
 
 from __future__ import annotations

@@ -1,14 +1,15 @@
 """A model of PyTorch's caching allocator for CUDA: what it reserves for a given order of requests.
 
-The rules and the constants are those of `c10/cuda/CUDACachingAllocator.cpp` with its default settings (no expandable segments, no
-max_split_size, one stream), described in https://pytorch.org/docs/stable/notes/cuda.html#memory-management:
+The rules and the constants are those of `c10/cuda/CUDACachingAllocator.cpp` with its default settings (no expandable
+segments, no max_split_size, one stream), described in
+https://pytorch.org/docs/stable/notes/cuda.html#memory-management:
 
 - a request is rounded up to 512 B (kMinBlockSize);
 - one of up to 1 MiB (kSmallSize) is cut from segments of 2 MiB (kSmallBuffer) in a pool of their own;
-- one below 10 MiB (kMinLargeAlloc) is cut from segments of 20 MiB (kLargeBuffer); a larger one gets a segment of its own size,
-  rounded up to 2 MiB (kRoundLarge), unless a free block is large enough;
-- the smallest sufficient free block is used, among equal ones that with the lowest address; the rest of it stays free if it has 512 B or
-  more (small pool) or more than 1 MiB (large pool), and otherwise belongs to the request;
+- one below 10 MiB (kMinLargeAlloc) is cut from segments of 20 MiB (kLargeBuffer); a larger one gets a segment of its
+  own size, rounded up to 2 MiB (kRoundLarge), unless a free block is large enough;
+- the smallest sufficient free block is used, among equal ones that with the lowest address; the rest of it stays free
+  if it has 512 B or more (small pool) or more than 1 MiB (large pool), and otherwise belongs to the request;
 - a freed block merges with free neighbours of its segment; segments are kept for later requests;
 - if the device has no more memory, all segments that are wholly free are returned, and the request is tried once more.
 """
@@ -53,7 +54,8 @@ class Block:
 
 
 class CachingAllocator:
-    """Allocates as PyTorch's allocator does. All figures are bytes. Addresses are invented and rise with every segment."""
+    """Allocates as PyTorch's allocator does. All figures are bytes. Addresses are invented and rise with every
+    segment."""
 
     def __init__(self, limit_bytes: int | None = None) -> None:
         """Model a device that gives up to `limit_bytes` to this process (None: no limit)."""

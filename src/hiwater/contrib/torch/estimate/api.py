@@ -1,4 +1,5 @@
-"""`hiwater.contrib.torch.estimate()` and `largest_batch()`: they run the estimate in another process, and return its result."""
+"""`hiwater.contrib.torch.estimate()` and `largest_batch()`: they run the estimate in another process, and return its
+result."""
 
 from __future__ import annotations
 
@@ -47,18 +48,20 @@ class _Estimator:
     ) -> Estimate:  # fmt: skip
         """Estimate the memory that `steps` steps need on a card. No card is needed: tensors have sizes, but no values.
 
-        `target` is a module, a function of the inputs (which may run backward and the optimizer itself), or the name of a function,
-        `script.py:build` or `package.module:build`. The named function returns (module, inputs[, optimizer][, loss]) and may take
-        `batch_size`. `inputs` is a tensor, a tuple (arguments) or a dict (keywords). `loss` is a function of the output, or of output and
-        inputs. Without it, the loss is a scalar output, its `.loss`, or the sum of the outputs.
+        `target` is a module, a function of the inputs (which may run backward and the optimizer itself), or the name of
+        a function, `script.py:build` or `package.module:build`. The named function returns (module, inputs[,
+        optimizer][, loss]) and may take `batch_size`. `inputs` is a tensor, a tuple (arguments) or a dict (keywords).
+        `loss` is a function of the output, or of output and inputs. Without it, the loss is a scalar output, its
+        `.loss`, or the sum of the outputs.
 
-        `device` is a card's name, a size, or "cpu": without rounding, without a model of an allocator, and with the CPU's operators.
-        `dtype` converts module and inputs. `autocast` wraps forward and loss ("bf16", "fp16"). Each step of the optimizer follows
-        `accumulate` backward passes. `context` is the memory that the driver uses for the process.
+        `device` is a card's name, a size, or "cpu": without rounding, without a model of an allocator, and with the
+        CPU's operators. `dtype` converts module and inputs. `autocast` wraps forward and loss ("bf16", "fp16"). Each
+        step of the optimizer follows `accumulate` backward passes. `context` is the memory that the driver uses for the
+        process.
 
-        The estimate runs in a process of its own: a new interpreter for a name, a fork for objects. Raises a HiwaterError:
-        StepNeedsValues for code that reads values, StepFailed for another error in the step, BadRequest, UsageError, ExtraMissing without
-        torch, EstimateFailed.
+        The estimate runs in a process of its own: a new interpreter for a name, a fork for objects. Raises a
+        HiwaterError: StepNeedsValues for code that reads values, StepFailed for another error in the step, BadRequest,
+        UsageError, ExtraMissing without torch, EstimateFailed.
         """
         request = _request("estimate", device, mode, dtype, autocast, steps, accumulate, context) | {
             "batch_size": batch_size
@@ -80,8 +83,8 @@ class _Estimator:
     ) -> Search:  # fmt: skip
         """Find the largest batch whose steps fit: a multiple of `multiple_of`, at most `largest`.
 
-        `build(batch_size=n)`, or the function with that name, returns (module, inputs[, optimizer][, loss]). Options and errors are as in
-        `estimate()`.
+        `build(batch_size=n)`, or the function with that name, returns (module, inputs[, optimizer][, loss]). Options
+        and errors are as in `estimate()`.
         """
         request = _request("largest_batch", device, mode, dtype, autocast, steps, accumulate, context)
         if request["total_bytes"] is None:
@@ -172,7 +175,8 @@ def _ask_interpreter(target: str, request: dict[str, Any]) -> Any:
 
 
 def split_target(target: str) -> tuple[str, str, str]:
-    """The parts of `script.py:build` or `package.module:build`: "script" or "module", the path, the function. Raises UsageError."""
+    """The parts of `script.py:build` or `package.module:build`: "script" or "module", the path, the function. Raises
+    UsageError."""
     path, separator, function = target.rpartition(":")
     if not separator or not path or not all(part.isidentifier() for part in function.split(".")):
         raise errors.UsageError(

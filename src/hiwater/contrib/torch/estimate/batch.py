@@ -26,11 +26,12 @@ class Probe(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """The largest batch that fits (0: not even the smallest), every probe in order of size, and the estimate of that batch.
+    """The largest batch that fits (0: not even the smallest), every probe in order of size, and the estimate of that
+    batch.
 
-    `is_monotonic` says that no larger probe needed less than a smaller one; otherwise a larger batch that fits may exist. `is_bounded` is
-    False if the largest allowed batch fits. `low_because` has the reasons why the figures are too low. If there are any, no batch above
-    `batch_size` fits, and it is unknown whether that one does.
+    `is_monotonic` says that no larger probe needed less than a smaller one; otherwise a larger batch that fits may
+    exist. `is_bounded` is False if the largest allowed batch fits. `low_because` has the reasons why the figures are
+    too low. If there are any, no batch above `batch_size` fits, and it is unknown whether that one does.
     """
 
     batch_size: int
@@ -55,10 +56,12 @@ class Search:
 def search(
     probe: Callable[[int], Probe], available_bytes: int, multiple_of: int = 1, largest: int = 2**20
 ) -> tuple[int, list[Probe], bool]:
-    """Return the largest multiple of `multiple_of` up to `largest` whose probe fits, the probes, and whether a larger one did not fit.
+    """Return the largest multiple of `multiple_of` up to `largest` whose probe fits, the probes, and whether a larger
+    one did not fit.
 
-    Memory grows almost linearly with the batch. So a guess is the point where the line through the two ends of the unknown range meets
-    `available_bytes`. After a few guesses that do not halve the range, the search bisects, so there are few probes for any shape.
+    Memory grows almost linearly with the batch. So a guess is the point where the line through the two ends of the
+    unknown range meets `available_bytes`. After a few guesses that do not halve the range, the search bisects, so there
+    are few probes for any shape.
     """
     top = largest // multiple_of
     probes: dict[int, Probe] = {}
@@ -91,7 +94,8 @@ def search(
 
 
 def _crossing(probes: dict[int, Probe], first: int, second: int, available_bytes: int) -> int:
-    """The batch at which the line through these two probes reaches the available memory; very large if the line does not rise."""
+    """The batch at which the line through these two probes reaches the available memory; very large if the line does
+    not rise."""
     start, rise = probes[first].needed_bytes, probes[second].needed_bytes - probes[first].needed_bytes
     if rise <= 0:
         return second * 16

@@ -1,8 +1,8 @@
 """Replaces the CPU's operators whose memory differs on a card: attention, dropout, autocast, optimizers.
 
-On CUDA, attention kernels keep their output and one float32 number a row (the logsumexp) instead of the matrix of scores. Dropout keeps a
-mask of bytes, autocast runs more operators in float32, and optimizers process all parameters at once. The changes to torch are permanent,
-so this runs only in the process of the estimate.
+On CUDA, attention kernels keep their output and one float32 number a row (the logsumexp) instead of the matrix of
+scores. Dropout keeps a mask of bytes, autocast runs more operators in float32, and optimizers process all parameters at
+once. The changes to torch are permanent, so this runs only in the process of the estimate.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from torch.nn import functional
 
 _HALF = (torch.float16, torch.bfloat16)
 _FLASH_HEAD_LIMIT = 256  # check_head_dim_size_flash in aten/src/ATen/native/transformers/cuda/sdp_utils.cpp
-# AT_FORALL_FP32 and AT_FORALL_FP32_SET_OPT_DTYPE of ATen/autocast_mode.h, by the names that Python calls them, and losses made of them.
+# AT_FORALL_FP32 and AT_FORALL_FP32_SET_OPT_DTYPE of ATen/autocast_mode.h, by the names that Python calls them, and
+# losses made of them.
 _FLOAT32_UNDER_AUTOCAST = (
     "acos", "asin", "cosh", "erfinv", "exp", "expm1", "log", "log10", "log2", "log1p", "reciprocal", "rsqrt",
     "sinh", "tan", "pow", "softplus", "layer_norm", "rms_norm", "group_norm", "norm", "cosine_similarity",
@@ -100,11 +101,13 @@ def attention(
 
 
 class _FusedAttention(torch.autograd.Function):  # type: ignore[misc]  # torch is untyped where types are checked
-    """Allocates like the flash and the memory-efficient kernels: output and logsumexp, and in backward the gradients and sums.
+    """Allocates like the flash and the memory-efficient kernels: output and logsumexp, and in backward the gradients
+    and sums.
 
-    Flash adds in backward a float32 copy of the query's gradient, with rows rounded up to 128 and heads to 32, and one float32 number
-    a row (`dq_accum` and `softmax_d` of mha_bwd in flash_attn's flash_api.cpp). The memory-efficient kernel adds one number a row, and
-    pads rows to 32 (`_efficient_attention_forward` and `_backward` in ATen's attention.cu and attention_backward.cu).
+    Flash adds in backward a float32 copy of the query's gradient, with rows rounded up to 128 and heads to 32, and one
+    float32 number a row (`dq_accum` and `softmax_d` of mha_bwd in flash_attn's flash_api.cpp). The memory-efficient
+    kernel adds one number a row, and pads rows to 32 (`_efficient_attention_forward` and `_backward` in ATen's
+    attention.cu and attention_backward.cu).
     """
 
     @staticmethod

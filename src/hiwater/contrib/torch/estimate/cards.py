@@ -22,8 +22,9 @@ def _card(name: str, gibibytes: float, source: str) -> Card:
     return Card(name, int(gibibytes * _GIB), source)
 
 
-# What torch calls the card's "total capacity", which is less than the name says: the driver keeps some, and ECC does. It differs by driver;
-# where several figures were seen, the smallest stands here. The sources are messages and listings that users published.
+# What torch calls the card's "total capacity", which is less than the name says: the driver keeps some, and ECC does.
+# It differs by driver; where several figures were seen, the smallest stands here. The sources are messages and listings
+# that users published.
 CARDS = (
     _card("NVIDIA B200 180GB", 178.35, "cudaGetDeviceProperties in github.com/pytorch/ao/pull/4002"),
     _card("NVIDIA H200 141GB", 139.8, "nvidia-smi prints 143771MiB; 0.6 GiB less, as on an H100 (81559MiB there)"),

@@ -1,8 +1,8 @@
 """Shows the allocations of CPU operators that run a whole encoder layer or attention at once.
 
 torch uses them for inference ("fast path"). Their allocations and frees follow `transformer_encoder_layer_forward` and
-`native_multi_head_attention_cpu` in aten/src/ATen/native/transformers. Unlike scaled_dot_product_attention they make the matrix of
-scores. The changes to torch are permanent, so this runs only in the process of the estimate.
+`native_multi_head_attention_cpu` in aten/src/ATen/native/transformers. Unlike scaled_dot_product_attention they make
+the matrix of scores. The changes to torch are permanent, so this runs only in the process of the estimate.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from torch.nn import functional
 
 
 def install() -> None:
-    """Allow the fast path for encoder layers and attention, and show its allocations. Does nothing if this torch has no switch for it."""
+    """Allow the fast path for encoder layers and attention, and show its allocations. Does nothing if this torch has
+    no switch for it."""
     if not hasattr(torch.backends, "mha"):
         return
     torch._transformer_encoder_layer_fwd = _encoder_layer
@@ -27,7 +28,8 @@ def install() -> None:
 
 
 def _on_fast_path(forward: Callable[..., Any]) -> Callable[..., Any]:
-    """The forward with the fast path allowed. It stays off for a whole encoder, where it would read the values of a padding mask."""
+    """The forward with the fast path allowed. It stays off for a whole encoder, where it would read the values of a
+    padding mask."""
 
     @functools.wraps(forward)
     def allowed(*arguments: Any, **options: Any) -> Any:

@@ -1,4 +1,5 @@
-"""Computes the figures of an estimate from a trace: peaks, the holders at the peak, memory over time, and the memory that a card must have."""
+"""Computes the figures of an estimate from a trace: peaks, the holders at the peak, memory over time, and the memory
+that a card must have."""
 
 from __future__ import annotations
 
@@ -76,7 +77,8 @@ class StepReplay:
         return f"{category} of {self.trace.storages[number].phase}" if category == "temporaries" else category
 
     def holders(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        """The holders of memory now, by module and by line, largest first. What belongs to no line has its kind as the function."""
+        """The holders of memory now, by module and by line, largest first. What belongs to no line has its kind as
+        the function."""
         modules: Counter[str] = Counter()
         lines: Counter[tuple[str, int, str]] = Counter()
         for number, size in self.alive.items():
@@ -162,8 +164,8 @@ def verdict(
 ) -> dict[str, Any]:
     """Whether the steps run with `available_bytes`, and the least bytes that they need, to 2 MiB.
 
-    `margin_bytes` is what is left over; below zero, what is missing. `fits_only_by_retrying` says that the steps would reserve more than
-    is available, but run because the allocator returns segments and requests memory again.
+    `margin_bytes` is what is left over; below zero, what is missing. `fits_only_by_retrying` says that the steps would
+    reserve more than is available, but run because the allocator returns segments and requests memory again.
     """
     if peak_reserved_bytes <= available_bytes:
         return _verdict(True, False, peak_reserved_bytes, available_bytes)

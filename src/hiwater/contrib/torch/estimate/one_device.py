@@ -1,7 +1,7 @@
 """Makes code for a card run on fake tensors: there is only one device, cpu.
 
-A fake `cuda` device would end the process on builds of torch without CUDA, so none is made. The changes to torch are permanent, so this
-runs only in the process of the estimate.
+A fake `cuda` device would end the process on builds of torch without CUDA, so none is made. The changes to torch are
+permanent, so this runs only in the process of the estimate.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ def settle() -> None:
         setattr(torch.cuda, name, _nothing())
     if hasattr(torch.backends, "mha"):  # one operator for a whole encoder layer, which hides its allocations
         torch.backends.mha.set_fastpath_enabled(False)
-    else:  # torch 2.2 has no switch, and does without it where a tensor has functions of its own; only these layers ask by this name
+    # torch 2.2 has no switch, and does without it where a tensor has functions of its own; only these layers ask by
+    # this name
+    else:
         torch.overrides.has_torch_function = lambda given: any(isinstance(one, torch.Tensor) for one in given)
     _settle_autocast()
     _settle_optimizers()
@@ -99,7 +101,8 @@ def _settle_autocast() -> None:
 
 
 def _settle_optimizers() -> None:
-    """Let fake tensors pass the checks with which optimizers and gradient clipping select plain tensors for their combined kernels."""
+    """Let fake tensors pass the checks with which optimizers and gradient clipping select plain tensors for their
+    combined kernels."""
     for name in ("torch.optim.optimizer", "torch.utils._foreach_utils"):
         home = importlib.import_module(name)  # torch.optim deletes its name for the first
         types = getattr(home, "_foreach_supported_types", None)

@@ -136,7 +136,8 @@ def _table(rows: tuple[str, Sequence[tuple[str, int]]], whole: int, top: int) ->
 
 
 def _modules(rows: list[dict[str, Any]]) -> list[tuple[str, int]]:
-    """Rows of modules. Modules that differ only in numbers are parts of a list, and share a row: `layers.*.mlp (32 alike)`."""
+    """Rows of modules. Modules that differ only in numbers are parts of a list, and share a row: `layers.*.mlp (32
+    alike)`."""
     sums: Counter[str] = Counter()
     alike: Counter[str] = Counter()
     for row in rows:

@@ -23,10 +23,11 @@ NOT_COUNTED = (
 class EstimateData:
     """The estimated memory of a step of training or inference on a card, in bytes.
 
-    `peak_allocated_bytes` estimates `torch.cuda.max_memory_allocated()`, and `peak_reserved_bytes` `max_memory_reserved()`. The latter is
-    None for `device="cpu"`, which has no such allocator and does not round sizes. The process also uses `context_bytes`, which is an
-    assumption. `at_peak["categories"]` sums to the peak. `needed_bytes` is what the step reserves if that fits, otherwise the least with
-    which it can run. `low_because` has the reasons why these figures are too low. With a reason, `fits` is False or None (unknown).
+    `peak_allocated_bytes` estimates `torch.cuda.max_memory_allocated()`, and `peak_reserved_bytes`
+    `max_memory_reserved()`. The latter is None for `device="cpu"`, which has no such allocator and does not round
+    sizes. The process also uses `context_bytes`, which is an assumption. `at_peak["categories"]` sums to the peak.
+    `needed_bytes` is what the step reserves if that fits, otherwise the least with which it can run. `low_because` has
+    the reasons why these figures are too low. With a reason, `fits` is False or None (unknown).
     """
 
     target: str
@@ -56,7 +57,8 @@ class EstimateData:
         return None if self.peak_reserved_bytes is None else self.peak_reserved_bytes + self.context_bytes
 
     def category(self, name: str) -> int:
-        """Bytes of one category at the peak: parameters, gradients, optimizer state, activations, temporaries, inputs, buffers."""
+        """Bytes of one category at the peak: parameters, gradients, optimizer state, activations, temporaries,
+        inputs, buffers."""
         return int(self.at_peak["categories"].get(name, 0))
 
     def to_dict(self) -> dict[str, Any]:

@@ -204,7 +204,8 @@ def _tensors(value: Any) -> Iterator[torch.Tensor]:
 
 @contextmanager
 def _watched(job: Workload, tracker: StorageTracker) -> Iterator[None]:
-    """A context with hooks for the start and end of modules, for backward, gradients and optimizers, whatever code calls them."""
+    """A context with hooks for the start and end of modules, for backward, gradients and optimizers, whatever code
+    calls them."""
     names = {id(part): name for name, part in job.named("named_modules")}
     own_name = type(job.module).__name__ if job.module else ""
     hooks = nn.modules.module
@@ -259,7 +260,8 @@ def _as_phase(function: Callable[..., Any], job: Workload, tracker: StorageTrack
 
 
 def _call_activations(tracker: StorageTracker) -> None:
-    """Call the forward's storages that exist at the start of backward activations: they are kept for backward, or by a variable."""
+    """Call the forward's storages that exist at the start of backward activations: they are kept for backward, or by
+    a variable."""
     for number in tracker.alive():
         storage = tracker.trace.storages[number]
         if storage.phase == "forward" and not storage.category:
@@ -285,7 +287,8 @@ def _change_phase(tracker: StorageTracker, phase: str) -> None:
 def _track_optimizer_state(
     job: Workload, optimizer: torch.optim.Optimizer, tracker: StorageTracker, is_card: bool
 ) -> None:
-    """Track the optimizer's state under the module's name. Its step counters usually stay on the host, even with a card."""
+    """Track the optimizer's state under the module's name. Its step counters usually stay on the host, even with a
+    card."""
     modules = {id(parameter): name.rpartition(".")[0] for name, parameter in job.named("named_parameters")}
     for group in optimizer.param_groups:
         counts_on_host = is_card and not group.get("fused") and not group.get("capturable")

@@ -1,4 +1,5 @@
-"""The facts of a run: when each storage was made and freed, and where. All figures are computed from these afterwards."""
+"""The facts of a run: when each storage was made and freed, and where. All figures are computed from these
+afterwards."""
 
 from __future__ import annotations
 
@@ -8,7 +9,8 @@ from typing import NamedTuple
 
 
 class CodePlace(NamedTuple):
-    """Where a storage was made: the innermost module ("" outside one) and the line of the user's code that requested it."""
+    """Where a storage was made: the innermost module ("" outside one) and the line of the user's code that requested
+    it."""
 
     module: str
     file: str

@@ -1,7 +1,8 @@
 """Tracks every storage of a step on fake tensors: when it is made and freed, and by which module and line.
 
-It runs in the process of the estimate, never in the user's. The tensors are fake, on `cpu`: they have shapes and storages with sizes, but
-no memory. The mode is above FakeTensorMode, so it sees autograd's operations in forward and backward.
+It runs in the process of the estimate, never in the user's. The tensors are fake, on `cpu`: they have shapes and
+storages with sizes, but no memory. The mode is above FakeTensorMode, so it sees autograd's operations in forward and
+backward.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ _DISPATCH_FOLDERS = tuple(
 _AUTOGRAD_FOLDER = os.path.dirname(torch.autograd.__file__) + os.sep
 _ITEM = "aten::_local_scalar_dense"
 _ADD, _ADD_IN_PLACE = torch.ops.aten.add.Tensor, torch.ops.aten.add_.Tensor
-# The reference counts if one holder calls an operator: the holder, the arguments of the call twice, and the argument of the count itself.
+# The reference counts if one holder calls an operator: the holder, the arguments of the call twice, and the argument of
+# the count itself.
 _USES_OF_ONE_HOLDER, _STORAGE_USES_OF_ONE_HOLDER = 4, 2
 
 
@@ -96,8 +98,8 @@ class StorageTracker(TorchDispatchMode):  # type: ignore[misc]  # torch is untyp
         return result
 
     def _adds_in_place(self, old: torch.Tensor, new: object) -> bool:
-        """Whether autograd adds a gradient in place to an existing one. For plain tensors it does if that one has no other reference
-        (InputBuffer::accumulate in torch/csrc/autograd), for fake ones never."""
+        """Whether autograd adds a gradient in place to an existing one. For plain tensors it does if that one has no
+        other reference (InputBuffer::accumulate in torch/csrc/autograd), for fake ones never."""
         node = torch._C._current_autograd_node()
         if self.phase != "backward" or node is None or torch.is_grad_enabled() or not isinstance(new, torch.Tensor):
             return False
@@ -161,8 +163,8 @@ class StorageTracker(TorchDispatchMode):  # type: ignore[misc]  # torch is untyp
     # --- where -----------------------------------------------------------------------------------------------------
 
     def _remember_node(self) -> None:
-        # Autograd makes and counts an operation's node before the operation arrives here. Later operations without a node find the same
-        # number, also those of a custom Function, which run with gradient mode off.
+        # Autograd makes and counts an operation's node before the operation arrives here. Later operations without a
+        # node find the same number, also those of a custom Function, which run with gradient mode off.
         newest = torch._C._autograd._get_sequence_nr() - 1
         if newest not in self._places:
             self._places[newest] = self._forward_place()
@@ -225,7 +227,8 @@ def _parts(tensor: torch.Tensor) -> list[torch.Tensor]:
 
 
 def _number(item: Any, tensor: torch.Tensor) -> Any:
-    """The value that an optimizer reads from its state, usually the number of its step. It changes no size, so any value will do."""
+    """The value that an optimizer reads from its state, usually the number of its step. It changes no size, so any
+    value will do."""
     try:
         return item(tensor)
     except DataDependentOutputException:

@@ -1,7 +1,7 @@
 """The process of an estimate: it builds the step with fake tensors, runs it, and writes the result as JSON to a pipe.
 
-It is a new interpreter (`python -m hiwater.contrib.torch.estimate.worker FD < request`), or a fork if live objects were given. It may
-change torch, and never uses a card.
+It is a new interpreter (`python -m hiwater.contrib.torch.estimate.worker FD < request`), or a fork if live objects were
+given. It may change torch, and never uses a card.
 """
 
 from __future__ import annotations
@@ -104,7 +104,8 @@ def estimate_once(make: Maker, request: Mapping[str, Any], batch_size: int | Non
 
 @functools.cache
 def _fake_mode() -> Any:
-    """The only fake mode of this process: tensors of two modes do not mix, and a model may be built once for several batches."""
+    """The only fake mode of this process: tensors of two modes do not mix, and a model may be built once for several
+    batches."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     return FakeTensorMode(allow_non_fake_inputs=True)
@@ -128,7 +129,7 @@ def _notes_on(job: Any, is_card: bool) -> list[str]:
     return notes
 
 
-# --- the function that the command line names ------------------------------------------------------------------------------
+# --- the function that the command line names -------------------------------------------------------------------------
 
 
 def _made_by(request: Mapping[str, Any]) -> Maker:

@@ -1,4 +1,5 @@
-"""`Trainer(callbacks=[hiwater.contrib.torch.trainers.huggingface.MemoryCallback()])`, or `watch(trainer)` to have the numbers in its loggers, too."""
+"""`Trainer(callbacks=[hiwater.contrib.torch.trainers.huggingface.MemoryCallback()])`, or `watch(trainer)` to have
+the numbers in its loggers, too."""
 
 from __future__ import annotations
 
@@ -17,12 +18,12 @@ _END_OF_TRAINING = "train_runtime"  # one of the last numbers that train() logs
 
 
 class MemoryCallback(TrainerCallback):  # type: ignore[misc]  # transformers is not looked into: it is not installed everywhere
-    """Adds `train_memory_NAME`, `eval_memory_NAME` and `test_memory_NAME` to the results of `train()`, `evaluate()` and `predict()`, and to the
-    trainer's `log_history`. The names are in `hiwater.contrib.torch.trainers.phases`.
+    """Adds `train_memory_NAME`, `eval_memory_NAME` and `test_memory_NAME` to the results of `train()`, `evaluate()` and
+    `predict()`, and to the trainer's `log_history`. The names are in `hiwater.contrib.torch.trainers.phases`.
 
-    An evaluation within training is a phase of its own. The Trainer has no hook for the start of other evaluations: `evaluate()` and
-    `predict()` are measured from the end of the phase before, or from the creation of the trainer. Each rank measures itself; the numbers
-    of the first one are logged.
+    An evaluation within training is a phase of its own. The Trainer has no hook for the start of other evaluations:
+    `evaluate()` and `predict()` are measured from the end of the phase before, or from the creation of the trainer.
+    Each rank measures itself; the numbers of the first one are logged.
     """
 
     def __init__(self) -> None:
@@ -78,7 +79,8 @@ class MemoryCallback(TrainerCallback):  # type: ignore[misc]  # transformers is 
 
 
 def watch(trainer: Any) -> MemoryCallback:
-    """Add a MemoryCallback to a trainer whose numbers go through `trainer.log()`, and so to all its loggers; return it."""
+    """Add a MemoryCallback to a trainer whose numbers go through `trainer.log()`, and so to all its loggers; return
+    it."""
     callback = MemoryCallback()
     callback.trainer = trainer
     trainer.add_callback(callback)

@@ -1,4 +1,5 @@
-"""The common part of both Lightning callbacks: phases begin and end with Lightning's hooks, and their numbers go to its loggers."""
+"""The common part of both Lightning callbacks: phases begin and end with Lightning's hooks, and their numbers go to
+its loggers."""
 
 from __future__ import annotations
 
@@ -13,8 +14,8 @@ class MemoryHooks:
     """Logs `memory/PHASE/NAME` for the phases fit, train_epoch, validation, test and predict. The names are in
     `hiwater.contrib.torch.trainers.phases`.
 
-    Validation within a fit is a phase of its own; the sanity check before it is not a phase. `phases.ended` has all usages. Each rank
-    measures itself; Lightning's loggers write the numbers of rank 0.
+    Validation within a fit is a phase of its own; the sanity check before it is not a phase. `phases.ended` has all
+    usages. Each rank measures itself; Lightning's loggers write the numbers of rank 0.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,5 @@
-"""hiwater under pytorch_memlab's name: the same names and tables, sizes that are right, nothing reset, traced or printed by importing it.
+"""hiwater under pytorch_memlab's name: the same names and tables, sizes that are right, nothing reset, traced or
+printed by importing it.
 
 Found by `PYTHONPATH="$(python -m hiwater.compat)"`. What differs, and why, is in docs/coming-from-pytorch-memlab.md.
 """
