@@ -1,4 +1,5 @@
-// The module's functions for Python. What each promises stands in src/hiwater/_core.pyi. Longer than 400 lines, as the list of them is one.
+// The module's functions for Python. What each promises stands in src/hiwater/_core.pyi. Longer than 400 lines, as the
+// list of them is one.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
@@ -48,8 +49,8 @@ std::map<std::string, std::string> g_shortcomings;  // of the last recording
     throw nb::python_error();
 }
 
-// As builtins.compile() with dont_inherit, without what that does first and `python FILE` does not: making every type of the syntax
-// trees, and an audit event.
+// As builtins.compile() with dont_inherit, without what that does first and `python FILE` does not: making every type
+// of the syntax trees, and an audit event.
 nb::object compile_source(const nb::object& source, const nb::str& file) {
     PyCompilerFlags flags = {0, PY_MINOR_VERSION};
     const char* text = nullptr;
@@ -65,7 +66,8 @@ nb::object compile_source(const nb::object& source, const nb::str& file) {
 }
 
 int g_heap_users = 0;  // of the heap's meters
-// The heap's two peaks are reset together. The one that a call does not return is kept for a later call. Scopes call under one lock.
+// The heap's two peaks are reset together. The one that a call does not return is kept for a later call. Scopes call
+// under one lock.
 std::int64_t g_kept_peaks[2] = {};
 
 void note_shortcoming(const char* fact, const std::string& what) {
@@ -90,8 +92,9 @@ int begin(const hiwater::StartOptions& options) {
         Recorder::instance().note_fact("allocator", allocators);
     if (!hiwater::sampler::start()) {
         Recorder::instance().lock().allow_bias();
-        note_shortcoming("resident_not_sampled",
-                         "no thread could be made to sample resident memory (see ulimit -u): there is no timeline of it");
+        note_shortcoming(
+            "resident_not_sampled",
+            "no thread could be made to sample resident memory (see ulimit -u): there is no timeline of it");
     }
     return 0;
 }
@@ -103,7 +106,8 @@ void end(int exit_code) {
     if (const std::string& failure = Recorder::instance().last_words_failure(); !failure.empty())
         g_shortcomings[hiwater::kLastWordsNotWritten] = failure;
     if (const auto [count, error] = hiwater::children.refused(); count != 0)
-        g_shortcomings["children_not_recorded"] = std::to_string(count) + (count == 1 ? " child process" : " child processes") +
+        g_shortcomings["children_not_recorded"] = std::to_string(count) +
+                                                  (count == 1 ? " child process" : " child processes") +
                                                   " could not be recorded (" + ::strerror(error) + ")";
     Recorder::instance().note_collections(hw_full_collections());  // since the last call
     if (!Recorder::instance().is_of_small_child()) Recorder::instance().take_residency_snapshot();
@@ -122,21 +126,23 @@ void begin_counting() {
     Recorder::instance().read_and_reset_heap_peak();
 }
 
-std::string start(const std::string& path, const std::map<std::string, std::string>& facts, const std::string& internal_prefix,
-                  std::uint64_t sample_bytes, std::uint64_t sample_seed, const std::string& cgroup_usage,
-                  const std::vector<std::string>& cgroup_limits, const std::string& own_script,
-                  const std::vector<std::pair<std::string, unsigned>>& owner_rules, const std::string& last_words,
-                  std::uint64_t interval_ns, unsigned mode, const std::string& run_variable, const std::string& run_folder,
-                  bool residency_snapshots, std::pair<std::int64_t, std::int64_t> code_bytes) {
+std::string start(const std::string& path, const std::map<std::string, std::string>& facts,
+                  const std::string& internal_prefix, std::uint64_t sample_bytes, std::uint64_t sample_seed,
+                  const std::string& cgroup_usage, const std::vector<std::string>& cgroup_limits,
+                  const std::string& own_script, const std::vector<std::pair<std::string, unsigned>>& owner_rules,
+                  const std::string& last_words, std::uint64_t interval_ns, unsigned mode,
+                  const std::string& run_variable, const std::string& run_folder, bool residency_snapshots,
+                  std::pair<std::int64_t, std::int64_t> code_bytes) {
     const bool counting = Recorder::instance().counts_only();
     if (hiwater::recording() && !counting)
         throw EngineFault("a recording is in progress already: stop it before another is started");
     if (counting) end(-1);
     std::vector<hiwater::OwnerRule> rules;
-    for (const auto& [pattern, owner] : owner_rules) rules.push_back({pattern, static_cast<hiwater::capture::Owner>(owner)});
-    if (int error = begin({path, mode, false, facts, sample_bytes, sample_seed, cgroup_usage, cgroup_limits, internal_prefix,
-                           own_script, rules, last_words, interval_ns, run_variable, run_folder, residency_snapshots,
-                           code_bytes.first, code_bytes.second})) {
+    for (const auto& [pattern, owner] : owner_rules)
+        rules.push_back({pattern, static_cast<hiwater::capture::Owner>(owner)});
+    if (int error = begin({path, mode, false, facts, sample_bytes, sample_seed, cgroup_usage, cgroup_limits,
+                           internal_prefix, own_script, rules, last_words, interval_ns, run_variable, run_folder,
+                           residency_snapshots, code_bytes.first, code_bytes.second})) {
         if (counting) begin_counting();
         raise_os_error(error, path);
     }
@@ -182,7 +188,8 @@ nb::tuple heap_now() {
 
 nb::tuple heap_totals() {
     const hiwater::Accounts::Figures process = Recorder::instance().heap_totals();
-    return nb::make_tuple(process.bytes, process.blocks, hiwater::thread_heap.allocated_bytes, hiwater::thread_heap.allocations);
+    return nb::make_tuple(process.bytes, process.blocks, hiwater::thread_heap.allocated_bytes,
+                          hiwater::thread_heap.allocations);
 }
 
 bool heap_is_sampled() noexcept { return hiwater::recording() && hiwater::sampled(); }
@@ -205,10 +212,11 @@ nb::tuple read_and_reset_thread_heap_peak() {
 }
 
 // Returns nothing where it has to be done with fresh descriptors.
-nb::object read_and_reset_resident_peak(int statm, int status, int clear_refs, std::uint64_t inode, std::uint64_t device,
-                                        std::int64_t lowest_maximum) {
+nb::object read_and_reset_resident_peak(int statm, int status, int clear_refs, std::uint64_t inode,
+                                        std::uint64_t device, std::int64_t lowest_maximum) {
     hiwater::process::Resident resident;
-    if (!hiwater::process::read_and_reset_resident({statm, status, clear_refs, inode, device}, &lowest_maximum, &resident))
+    if (!hiwater::process::read_and_reset_resident({statm, status, clear_refs, inode, device}, &lowest_maximum,
+                                                   &resident))
         return nb::none();
     Recorder::instance().note_resident_peak_before_reset(resident.peak_bytes);
     return nb::make_tuple(resident.now_bytes, resident.peak_bytes, lowest_maximum);
@@ -229,8 +237,8 @@ void snapshot(const std::string& path) {
 void search_holders(const std::string& name, nb::handle target, double seconds, nb::handle of_type) {
     if (!hiwater::recording() || Recorder::instance().counts_only())
         throw EngineFault("nothing is being recorded: start a recording first");
-    hiwater::holders::Search search(
-        {target.is_none() ? 0 : reinterpret_cast<std::uintptr_t>(target.ptr()), of_type.is_none() ? nullptr : of_type.ptr()});
+    hiwater::holders::Search search({target.is_none() ? 0 : reinterpret_cast<std::uintptr_t>(target.ptr()),
+                                     of_type.is_none() ? nullptr : of_type.ptr()});
     int error = Recorder::instance().begin_search(search);
     if (error == ENOSPC) throw EngineFault("there is no room in the capture for another search");
     if (error == ENOENT) throw EngineFault("the recording has just ended");
@@ -244,14 +252,15 @@ void search_holders(const std::string& name, nb::handle target, double seconds, 
     }
     if (!reason.empty()) throw EngineFault("the search for holders failed: " + reason);
     if (error != 0)
-        throw EngineFault("what holds the objects could not be stored: the recording has ended, or its capture cannot grow");
+        throw EngineFault(
+            "what holds the objects could not be stored: the recording has ended, or its capture cannot grow");
 }
 
 nb::object read_ending(const std::string& path) {
     hiwater::capture::Ending found{};
     if (!hiwater::capture::read_ending(path.c_str(), &found)) return nb::none();
-    return nb::make_tuple(found.pid, found.ended_unix_ns, found.resident_peak_bytes, found.used_bytes, found.limit_bytes,
-                          found.is_orderly, found.is_of_this_boot, found.signal);
+    return nb::make_tuple(found.pid, found.ended_unix_ns, found.resident_peak_bytes, found.used_bytes,
+                          found.limit_bytes, found.is_orderly, found.is_of_this_boot, found.signal);
 }
 
 // Names that are not UTF-8 are the program's mistake, and not worth an exception there.
@@ -336,10 +345,12 @@ nb::tuple residency_snapshot() {
                                    found.rows[i].resident_bytes, found.rows[i].untouched_bytes));
     for (const auto& block : found.large)
         large.append(nb::make_tuple(block.from_malloc, block.address, block.bytes, block.touched_bytes));
-    return nb::make_tuple(found.resident_bytes, rows, large, found.is_unreadable, found.page_limit_reached, found.not_found_bytes);
+    return nb::make_tuple(found.resident_bytes, rows, large, found.is_unreadable, found.page_limit_reached,
+                          found.not_found_bytes);
 }
 
-std::int32_t add_device(const std::string& name, const std::string& backend, const std::string& source, std::int64_t limit_bytes) {
+std::int32_t add_device(const std::string& name, const std::string& backend, const std::string& source,
+                        std::int64_t limit_bytes) {
     std::int32_t number = -1;
     Recorder::instance().on_devices([&](hiwater::Devices& devices, std::uint64_t) {
         number = static_cast<std::int32_t>(devices.add({name, backend, source, limit_bytes}));
@@ -355,7 +366,8 @@ void sample_device(std::uint32_t device, std::int64_t allocated, std::int64_t al
 }
 
 void note_device_terms(std::uint32_t device, const std::vector<std::pair<std::string, std::int64_t>>& terms) {
-    Recorder::instance().on_devices([&](hiwater::Devices& devices, std::uint64_t now) { devices.note_terms(device, terms, now); });
+    Recorder::instance().on_devices(
+        [&](hiwater::Devices& devices, std::uint64_t now) { devices.note_terms(device, terms, now); });
 }
 
 void self_check() {
@@ -391,11 +403,11 @@ NB_MODULE(_core, m) {
         },
         "callable"_a, "arguments"_a);
     m.def("compile_source", &compile_source, "source"_a, "file"_a);
-    m.def("start", &start, "path"_a, nb::kw_only(), "facts"_a, "internal_prefix"_a, "sample_bytes"_a = 0, "sample_seed"_a = 0,
-          "cgroup_usage"_a = "", "cgroup_limits"_a = std::vector<std::string>(), "own_script"_a = "",
-          "owner_rules"_a = std::vector<std::pair<std::string, unsigned>>(), "last_words"_a = "", "interval_ns"_a = 0,
-          "mode"_a = hiwater::capture::kPrivate, "run_variable"_a = "", "run_folder"_a = "", "residency_snapshots"_a = true,
-          "code_bytes"_a = std::pair<std::int64_t, std::int64_t>());
+    m.def("start", &start, "path"_a, nb::kw_only(), "facts"_a, "internal_prefix"_a, "sample_bytes"_a = 0,
+          "sample_seed"_a = 0, "cgroup_usage"_a = "", "cgroup_limits"_a = std::vector<std::string>(),
+          "own_script"_a = "", "owner_rules"_a = std::vector<std::pair<std::string, unsigned>>(), "last_words"_a = "",
+          "interval_ns"_a = 0, "mode"_a = hiwater::capture::kPrivate, "run_variable"_a = "", "run_folder"_a = "",
+          "residency_snapshots"_a = true, "code_bytes"_a = std::pair<std::int64_t, std::int64_t>());
     m.def(
         "limit_address_space",
         [](std::uint64_t bytes) {
@@ -406,7 +418,9 @@ NB_MODULE(_core, m) {
     m.def("leave_own_work", [] { Recorder::instance().leave_own_work(); });
     m.def("stop", &stop, "exit_code"_a = nb::none());
     m.def("is_complete", [] { return Recorder::instance().is_complete(); });
-    m.def("set_last_lines", [](const std::vector<std::string>& command) { hiwater::last_lines.begin(command); }, "command"_a);
+    m.def(
+        "set_last_lines", [](const std::vector<std::string>& command) { hiwater::last_lines.begin(command); },
+        "command"_a);
     m.def("write_last_lines", [] {
         const nb::gil_scoped_release released;
         return hiwater::last_lines.write();
@@ -437,15 +451,18 @@ NB_MODULE(_core, m) {
     m.def("self_check", &self_check);
     m.def("residency_snapshot", &residency_snapshot);
     m.def("touched_bytes", &hiwater::residency::touched_bytes, "address"_a, "bytes"_a);
-    m.def("on_exit", [](nb::object callback) { hiwater::interpose::set_exit_callback(callback.ptr()); }, "callback"_a.none());
+    m.def(
+        "on_exit", [](nb::object callback) { hiwater::interpose::set_exit_callback(callback.ptr()); },
+        "callback"_a.none());
     nb::list libraries;
     for (const char* name : hiwater::device_watch::kLibraries) libraries.append(nb::str(name));
     m.attr("DEVICE_LIBRARIES") = nb::tuple(libraries);
     m.def(
-        "on_device_library", [](nb::object callback) { hiwater::device_watch::set_callback(callback.ptr()); }, "callback"_a.none());
+        "on_device_library", [](nb::object callback) { hiwater::device_watch::set_callback(callback.ptr()); },
+        "callback"_a.none());
     m.def("add_device", &add_device, "name"_a, "backend"_a, "source"_a, "limit_bytes"_a);
-    m.def("sample_device", &sample_device, "device"_a, "allocated"_a, "allocated_peak"_a, "reserved"_a, "reserved_peak"_a, "used"_a,
-          "exact"_a, "note"_a);
+    m.def("sample_device", &sample_device, "device"_a, "allocated"_a, "allocated_peak"_a, "reserved"_a,
+          "reserved_peak"_a, "used"_a, "exact"_a, "note"_a);
     m.def("note_device_terms", &note_device_terms, "device"_a, "terms"_a);
     m.def("heap_is_sampled", &heap_is_sampled);
     m.def("heap_open", &heap_open);
@@ -455,7 +472,9 @@ NB_MODULE(_core, m) {
     m.def("heap_totals", &heap_totals);
     m.def("heap_read_and_reset", &read_and_reset_heap_peak, "which"_a);
     m.def("thread_heap_read_and_reset", &read_and_reset_thread_heap_peak);
-    m.def("note_resident_peak", [](std::int64_t bytes) { Recorder::instance().note_resident_peak_before_reset(bytes); }, "bytes"_a);
+    m.def(
+        "note_resident_peak", [](std::int64_t bytes) { Recorder::instance().note_resident_peak_before_reset(bytes); },
+        "bytes"_a);
     m.def("resident_read_and_reset", &read_and_reset_resident_peak);
     m.def(
         "resident_watch_start",

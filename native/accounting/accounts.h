@@ -1,6 +1,7 @@
-// Accounting: one account of bytes and blocks for each (call path, kind, sampled or not), the running total, its peak, and the slices of time.
-// The head of capture/format.h has the rules of the peaks. Callers hold the recorder's lock. The file is longer than 400 lines because one invariant holds it together:
-// every function keeps the accounts, the totals and the peaks consistent after each single store.
+// Accounting: one account of bytes and blocks for each (call path, kind, sampled or not), the running total, its peak,
+// and the slices of time. The head of capture/format.h has the rules of the peaks. Callers hold the recorder's lock.
+// The file is longer than 400 lines because one invariant holds it together: every function keeps the accounts, the
+// totals and the peaks consistent after each single store.
 #pragma once
 
 #include <atomic>
@@ -92,7 +93,8 @@ public:
         add_total(h, -bytes, -1);
     }
 
-    // Restores what a debit took for a call that then failed. It was never freed, so it is not counted as allocated again.
+    // Restores what a debit took for a call that then failed. It was never freed, so it is not counted as allocated
+    // again.
     void restore(std::uint32_t id, std::int64_t bytes, std::int64_t blocks = 1) noexcept {
         debit(id, -bytes, -blocks);
         if (!is_peak_read_ || !counted(hot_[id].kind)) return;
@@ -118,13 +120,15 @@ public:
         const std::int64_t height = header_->slice_peak_bytes;
         return height >= epoch().peak_bytes / 16 * 15 && room_below_peak() >= height / 16;
     }
-    // Whether so many bytes more are nearly the peak of the recording or above it, and clearly above the peak of the slice.
+    // Whether so many bytes more are nearly the peak of the recording or above it, and clearly above the peak of the
+    // slice.
     bool is_below_height(std::int64_t bytes) const noexcept {
         const std::int64_t height = header_->live_bytes + bytes;
         return height >= epoch().peak_bytes / 16 * 15 && height - header_->slice_peak_bytes >= height / 16;
     }
-    // Merges the accounts of threads that shared the lock; each_thread(visit) calls visit(accounts) for each thread. Increases come first:
-    // one thread may have allocated a block that another freed, and no account may be negative if the process is killed in between.
+    // Merges the accounts of threads that shared the lock; each_thread(visit) calls visit(accounts) for each thread.
+    // Increases come first: one thread may have allocated a block that another freed, and no account may be negative if
+    // the process is killed in between.
     template <typename EachThread>
     void merge(EachThread each_thread) noexcept {
         for (const bool rose : {true, false}) {
@@ -141,7 +145,8 @@ public:
     // From now on, until null is given, whatever goes over the accounts reads them so.
     void read_in_pieces(capture::InPieces* pieces) noexcept { pieces_ = pieces; }
 
-    // Ends the open slice and begins the next. O(accounts that changed in it or in the one before, and their neighbours).
+    // Ends the open slice and begins the next. O(accounts that changed in it or in the one before, and their
+    // neighbours).
     void close_slice(std::uint64_t now_ns) {
         capture::Header& h = *header_;
         const capture::EpochRecord& before = epoch();
@@ -162,14 +167,16 @@ public:
         forget_touches(best);
     }
 
-    // What is live now becomes a slice of no length, between two slices that are closed at the same time. Returns its number.
+    // What is live now becomes a slice of no length, between two slices that are closed at the same time. Returns its
+    // number.
     std::uint64_t take_instant_slice(std::uint64_t now_ns) {
         close_slice(now_ns);
         close_slice(now_ns);
         return slices_.size() - 1;
     }
-    // From now on blocks go into accounts that are opened after this call, so that their accounts tell when they were allocated. Returns
-    // the first of them, or 0 where there are too many accounts. Numbers of accounts that a caller kept are for blocks from before.
+    // From now on blocks go into accounts that are opened after this call, so that their accounts tell when they were
+    // allocated. Returns the first of them, or 0 where there are too many accounts. Numbers of accounts that a caller
+    // kept are for blocks from before.
     std::uint32_t begin_interval() {
         if (size() > capture::kMostRenewedAccounts) return 0;
         return first_of_interval_ = size();
@@ -196,7 +203,8 @@ public:
         return sum;
     }
 
-    // The highest totals since the last call, for scopes, which raise the peaks of all open scopes by it. The next interval begins now.
+    // The highest totals since the last call, for scopes, which raise the peaks of all open scopes by it. The next
+    // interval begins now.
     struct HeapPeak {
         std::int64_t total_bytes = 0, python_bytes = 0;
     };
@@ -287,13 +295,16 @@ private:
         return figures.bytes == header_->slice_peak_bytes && figures.blocks == header_->slice_peak_blocks;
     }
 
-    std::uint32_t epoch_index() const noexcept { return header_->epoch_index & 1; }  // somebody else may have written to the file
-    // A kill can come between any two stores but not within one: what belongs together is one store, the rest is in order.
+    std::uint32_t epoch_index() const noexcept {
+        return header_->epoch_index & 1;
+    }  // somebody else may have written to the file
+    // A kill can come between any two stores but not within one: what belongs together is one store, the rest is in
+    // order.
     static void order() noexcept { std::atomic_signal_fence(std::memory_order_seq_cst); }
     static_assert(offsetof(capture::AccountRecord, live_bytes) % 16 == 0 &&
                   offsetof(capture::AccountRecord, saved_bytes) % 16 == 0);
-    // Bytes and blocks, changed by one store. Derived from the whole record: a compiler may assume that a pointer to one member reaches no
-    // further than that member.
+    // Bytes and blocks, changed by one store. Derived from the whole record: a compiler may assume that a pointer to
+    // one member reaches no further than that member.
     using Pair [[gnu::vector_size(16), gnu::may_alias]] = std::int64_t;
     template <typename Record>
     static Pair& pair_at(Record& record, std::size_t offset) noexcept {
@@ -303,7 +314,8 @@ private:
         pair_at(account, offsetof(capture::AccountRecord, saved_bytes)) =
             pair_at(account, offsetof(capture::AccountRecord, live_bytes));
     }
-    [[gnu::always_inline]] capture::AccountRecord& change_live(std::uint32_t id, std::int64_t bytes, std::int64_t blocks) noexcept {
+    [[gnu::always_inline]] capture::AccountRecord& change_live(std::uint32_t id, std::int64_t bytes,
+                                                               std::int64_t blocks) noexcept {
         capture::AccountRecord& account = hot_[id];
         save(id, account, *header_);
         pair_at(account, offsetof(capture::AccountRecord, live_bytes)) += Pair{bytes, blocks};
@@ -391,8 +403,8 @@ private:
         }
     }
 
-    // A slice has ended; `kept`: its peak became the peak of the recording. Accounts touched in it may have changed after its peak, so they
-    // count as changed in the next slice, too, and since that peak.
+    // A slice has ended; `kept`: its peak became the peak of the recording. Accounts touched in it may have changed
+    // after its peak, so they count as changed in the next slice, too, and since that peak.
     void forget_touches(bool kept) noexcept {
         for (std::uint8_t& group : touched_) {
             if (group == 0) continue;
@@ -413,14 +425,15 @@ private:
     void list_changes(std::uint64_t start_ns, std::uint64_t now_ns) {
         const capture::Header& h = *header_;
         const std::uint64_t first = entries_.size();
-        // Slices of a program with very many stacks would fill the disk: past a bound, changes too small to see are left out.
+        // Slices of a program with very many stacks would fill the disk: past a bound, changes too small to see are
+        // left out.
         const std::int64_t tolerance = first > kPlentyOfEntries ? h.slice_peak_bytes / 4096 : 0;
         std::int64_t unlisted = 0;
         // Accounts that were left out once must be checked each time from then on.
         each_touched(first > kPlentyOfEntries ? kEver : kNow | kBefore, [&](std::uint32_t id) {
             const Figures f = at_slice_peak(id);
-            const std::int64_t change =
-                f.bytes > cold_[id].entered_bytes ? f.bytes - cold_[id].entered_bytes : cold_[id].entered_bytes - f.bytes;
+            const std::int64_t change = f.bytes > cold_[id].entered_bytes ? f.bytes - cold_[id].entered_bytes
+                                                                          : cold_[id].entered_bytes - f.bytes;
             if (change == 0) return;
             if (change <= tolerance) {
                 unlisted = unlisted < change ? change : unlisted;
@@ -429,8 +442,8 @@ private:
             entries_.append({id, static_cast<std::uint32_t>(f.blocks), f.bytes});
             cold_[id].entered_bytes = f.bytes;
         });
-        slices_.append(
-            {start_ns, now_ns, h.slice_peak_ns, h.slice_peak_bytes, h.slice_peak_blocks, first, entries_.size() - first, unlisted});
+        slices_.append({start_ns, now_ns, h.slice_peak_ns, h.slice_peak_bytes, h.slice_peak_blocks, first,
+                        entries_.size() - first, unlisted});
     }
 
     static constexpr std::uint64_t kPlentyOfEntries = 2'000'000;
@@ -449,7 +462,8 @@ private:
 
     // When each group of accounts was last touched, so that the end of a slice goes over those alone.
     static constexpr std::uint32_t kGroup = 32;
-    static constexpr std::uint8_t kNow = 1, kBefore = 2, kSincePeak = 4, kEver = 8, kTouched = kNow | kSincePeak | kEver;
+    static constexpr std::uint8_t kNow = 1, kBefore = 2, kSincePeak = 4, kEver = 8,
+                                  kTouched = kNow | kSincePeak | kEver;
     PageVector<std::uint8_t> touched_;
 };
 

@@ -1,9 +1,10 @@
-// Thread-local accounting: the changes that one thread makes to accounts while several threads share the lock (lock/lock.h). When one
-// thread has the lock alone again, accounts.h merges them.
+// Thread-local accounting: the changes that one thread makes to accounts while several threads share the lock
+// (lock/lock.h). When one thread has the lock alone again, accounts.h merges them.
 //
-// All figures stay exact, the peak included. Together the threads may not raise the total above the open slice's peak. So the peak does
-// not move meanwhile, and accounts can be updated later and in any order. Each thread takes the bytes by which it may grow from a common
-// allowance, which at first is the distance of the total from the peak. What the thread frees, it may use again.
+// All figures stay exact, the peak included. Together the threads may not raise the total above the open slice's peak.
+// So the peak does not move meanwhile, and accounts can be updated later and in any order. Each thread takes the bytes
+// by which it may grow from a common allowance, which at first is the distance of the total from the peak. What the
+// thread frees, it may use again.
 #pragma once
 
 #include <algorithm>

@@ -5,13 +5,15 @@
 
 namespace hiwater {
 
-// What this thread allocated and freed while the heap's meters were open. Readers take differences. Live bytes are negative in a thread
-// that frees blocks of other threads. A reader that resets peak_bytes later restores the higher of both values: see lines/line_recorder.h.
+// What this thread allocated and freed while the heap's meters were open. Readers take differences. Live bytes are
+// negative in a thread that frees blocks of other threads. A reader that resets peak_bytes later restores the higher of
+// both values: see lines/line_recorder.h.
 struct ThreadHeap {
     std::int64_t live_bytes;
     std::int64_t peak_bytes;  // highest live_bytes since the last reset
     std::int64_t allocated_bytes;
-    std::int64_t scope_peak_bytes;  // highest live_bytes since read_and_reset_peak(): scopes have a peak apart from the lines'
+    std::int64_t
+        scope_peak_bytes;  // highest live_bytes since read_and_reset_peak(): scopes have a peak apart from the lines'
     std::int64_t allocations;
 
     void change(std::int64_t bytes) noexcept {

@@ -1,4 +1,5 @@
-// A hooked function sets errno where the function itself does, and nowhere else. Around our own calls that may change it.
+// A hooked function sets errno where the function itself does, and nowhere else. Around our own calls that may change
+// it.
 #pragma once
 
 #include <errno.h>

@@ -1,5 +1,6 @@
-// A write beyond RLIMIT_FSIZE sends SIGXFSZ to the thread that made it, which ends a program that neither handles nor ignores it. While one of these
-// lives, the signal that our own write causes is held back and taken away again; the call's EFBIG means the same.
+// A write beyond RLIMIT_FSIZE sends SIGXFSZ to the thread that made it, which ends a program that neither handles nor
+// ignores it. While one of these lives, the signal that our own write causes is held back and taken away again; the
+// call's EFBIG means the same.
 #pragma once
 
 #include <signal.h>
@@ -22,8 +23,10 @@ public:
     }
     ~FileSizeSignalHeld() {
         const timespec at_once{};
-        // By its number: the function is a cancellation point. The kernel's set of signals is shorter than the C library's.
-        if (!was_pending_ && is_pending()) raw::syscall(SYS_rt_sigtimedwait, &signal_, nullptr, &at_once, (SIGRTMAX + 1) / 8);
+        // By its number: the function is a cancellation point. The kernel's set of signals is shorter than the C
+        // library's.
+        if (!was_pending_ && is_pending())
+            raw::syscall(SYS_rt_sigtimedwait, &signal_, nullptr, &at_once, (SIGRTMAX + 1) / 8);
         ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
     }
 

@@ -1,6 +1,6 @@
-// A hash set of record numbers. The records lie elsewhere (in the capture); the set holds 8 bytes for each, the number and half of its
-// hash, and asks its owner for equality only where the halves agree: a search seldom touches a record that it does not want, and the
-// set grows without touching any. Number 0 is never in a set.
+// A hash set of record numbers. The records lie elsewhere (in the capture); the set holds 8 bytes for each, the number
+// and half of its hash, and asks its owner for equality only where the halves agree: a search seldom touches a record
+// that it does not want, and the set grows without touching any. Number 0 is never in a set.
 #pragma once
 
 #include <cstdint>

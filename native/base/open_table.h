@@ -1,6 +1,7 @@
-// A hash table in pages of its own: open addressing, grown by a quarter. Entries shift back at a removal (D. Knuth, The Art of Computer
-// Programming, vol. 3, 6.4, algorithm R), so there are no tombstones. A place is the hash scaled to the table's size (D. Lemire, Fast Random
-// Integer Generation in an Interval, 2019): any size will do, and growth writes the slots in the order it reads them.
+// A hash table in pages of its own: open addressing, grown by a quarter. Entries shift back at a removal (D. Knuth, The
+// Art of Computer Programming, vol. 3, 6.4, algorithm R), so there are no tombstones. A place is the hash scaled to the
+// table's size (D. Lemire, Fast Random Integer Generation in an Interval, 2019): any size will do, and growth writes
+// the slots in the order it reads them.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +20,8 @@ inline std::uint64_t mix(std::uint64_t x) noexcept {  // finaliser of splitmix64
     return x ^ x >> 31;
 }
 
-// A slot is plain bytes, with hash(), whose lower 32 bits count, and is_free(); one of zeros is free. `is_it(slot)` tells which slot is meant, of those with the hash.
+// A slot is plain bytes, with hash(), whose lower 32 bits count, and is_free(); one of zeros is free. `is_it(slot)`
+// tells which slot is meant, of those with the hash.
 template <typename Slot>
 class OpenTable {
 public:
@@ -31,7 +33,8 @@ public:
         return found.is_free() ? nullptr : &found;
     }
 
-    // Puts a slot in, and returns the one whose place it takes, or a free one. Throws bad_alloc; the table then is as before.
+    // Puts a slot in, and returns the one whose place it takes, or a free one. Throws bad_alloc; the table then is as
+    // before.
     template <typename IsIt>
     Slot put(const Slot& slot, IsIt is_it) {
         if ((count_ + 1) * 10 > slots_.size() * 6) grow();
@@ -73,14 +76,17 @@ public:
 private:
     static constexpr std::size_t kFirst = 1024, kTogether = 8;  // slots
 
-    // The lowest bits choose one of eight neighbours, so that hashes which differ in these alone lie in one or two lines of the cache.
+    // The lowest bits choose one of eight neighbours, so that hashes which differ in these alone lie in one or two
+    // lines of the cache.
     std::size_t home(std::uint64_t hash) const {
         const std::uint64_t scaled =
             ((hash & 0xffffffff) / kTogether) * (slots_.size() / kTogether) / ((std::uint64_t{1} << 32) / kTogether);
         return scaled * kTogether + hash % kTogether;
     }
     std::size_t next(std::size_t i) const { return i + 1 == slots_.size() ? 0 : i + 1; }
-    std::size_t distance(std::size_t from, std::size_t to) const { return to >= from ? to - from : to + slots_.size() - from; }
+    std::size_t distance(std::size_t from, std::size_t to) const {
+        return to >= from ? to - from : to + slots_.size() - from;
+    }
     // Of the slot that is meant, or of the free one where it would be.
     template <typename IsIt>
     std::size_t place_of(std::uint64_t hash, IsIt is_it) const {

@@ -1,5 +1,5 @@
-// Counts that one thread changes and others read: plain memory to its owner. Where the processor changes memory in one instruction, that
-// is one here, too; of an atomic that is loaded and stored a compiler makes three.
+// Counts that one thread changes and others read: plain memory to its owner. Where the processor changes memory in one
+// instruction, that is one here, too; of an atomic that is loaded and stored a compiler makes three.
 #pragma once
 
 #include <atomic>

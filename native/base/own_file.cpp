@@ -14,8 +14,9 @@ namespace hiwater {
 
 namespace {
 
-constexpr std::array kOutOfTheWay{700, 200, 40};  // programs count on low numbers: a daemon closes them, a shell redirects them
-std::atomic<int> g_end{0};                        // of the numbers that need no larger table; 0: not known yet
+constexpr std::array kOutOfTheWay{700, 200,
+                                  40};  // programs count on low numbers: a daemon closes them, a shell redirects them
+std::atomic<int> g_end{0};              // of the numbers that need no larger table; 0: not known yet
 
 int end_of_numbers() noexcept {
     if (g_end.load(std::memory_order_relaxed) == 0) may_enlarge_descriptors(false);

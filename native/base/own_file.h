@@ -1,6 +1,7 @@
-// Files that threads of ours read again and again. To open a file takes the lowest free number for a moment, and the program may count on that
-// number: `close(0)`, then `open()`. So such files stay open, at numbers out of the program's way, from a moment on when a thread of the program
-// is here. Each use makes sure that the number still leads to the file: the program may have closed it, and given it to a file of its own.
+// Files that threads of ours read again and again. To open a file takes the lowest free number for a moment, and the
+// program may count on that number: `close(0)`, then `open()`. So such files stay open, at numbers out of the program's
+// way, from a moment on when a thread of the program is here. Each use makes sure that the number still leads to the
+// file: the program may have closed it, and given it to a file of its own.
 #pragma once
 
 #include <sys/types.h>
@@ -23,8 +24,8 @@ private:
     std::atomic<std::uint64_t> device_{0}, inode_{0};
 };
 
-// Opens a file at a number out of the program's way, below the end of the table of open files if that can be: where there are several threads, the
-// kernel takes some 10 ms to enlarge it. Returns what open() returns, and its errno.
+// Opens a file at a number out of the program's way, below the end of the table of open files if that can be: where
+// there are several threads, the kernel takes some 10 ms to enlarge it. Returns what open() returns, and its errno.
 int open_high(const char* path, int flags, mode_t mode = 0) noexcept;
 // From now on the table may be enlarged, or may not.
 void may_enlarge_descriptors(bool may) noexcept;
@@ -68,10 +69,11 @@ private:
 namespace own_files {
 
 inline constinit OwnFile statm("/proc/self/statm"), status("/proc/self/status"), shares("/proc/self/smaps_rollup"),
-    areas("/proc/self/maps"), areas_with_pages("/proc/self/smaps"), pages("/proc/self/pagemap"), threads("/proc/self/task"),
-    machine("/proc/meminfo");
+    areas("/proc/self/maps"), areas_with_pages("/proc/self/smaps"), pages("/proc/self/pagemap"),
+    threads("/proc/self/task"), machine("/proc/meminfo");
 
-inline constexpr OwnFile* kOfSampler[] = {&statm, &status, &shares, &areas, &areas_with_pages, &pages, &threads, &machine};
+inline constexpr OwnFile* kOfSampler[] = {&statm, &status,  &shares, &areas, &areas_with_pages,
+                                          &pages, &threads, &machine};
 
 }  // namespace own_files
 

@@ -1,5 +1,5 @@
-// A ceiling on the program's address space, as `ulimit -v` sets it, that the recorder's own pages do not count against: the soft limit
-// moves with them.
+// A ceiling on the program's address space, as `ulimit -v` sets it, that the recorder's own pages do not count against:
+// the soft limit moves with them.
 #pragma once
 
 #include <sys/resource.h>
@@ -12,7 +12,8 @@ namespace hiwater {
 
 class OwnLimit {
 public:
-    // From now on the program may have `bytes` of address space. Returns false where the hard limit is lower, or it is refused.
+    // From now on the program may have `bytes` of address space. Returns false where the hard limit is lower, or it is
+    // refused.
     bool set(std::uint64_t bytes) noexcept {
         bytes_.store(bytes);
         return apply();
@@ -26,7 +27,8 @@ public:
         own_.fetch_sub(bytes);
         move();
     }
-    // What the program may have, of the soft limit in force (-1 where there is none), and which bytes of ours do not count against it.
+    // What the program may have, of the soft limit in force (-1 where there is none), and which bytes of ours do not
+    // count against it.
     struct InForce {
         std::int64_t limit, uncounted;
     };
@@ -40,7 +42,8 @@ public:
 
 private:
     static constexpr std::uint64_t kModules = 8 << 20;  // what hiwater's library and its Python modules take
-    // The kernel reads whole pages of the limit. The rest tells a limit set here from one that the program has set since, which holds.
+    // The kernel reads whole pages of the limit. The rest tells a limit set here from one that the program has set
+    // since, which holds.
     static constexpr rlim_t kRest = 0xfff, kOurs = 0x9a7;
 
     static bool is_ours(rlim_t limit) noexcept { return (limit & kRest) == kOurs; }

@@ -1,4 +1,5 @@
-// How many pages of this process are the recorder's own, from /proc/self/pagemap: what "overhead of hiwater" means everywhere.
+// How many pages of this process are the recorder's own, from /proc/self/pagemap: what "overhead of hiwater" means
+// everywhere.
 #pragma once
 
 #include <algorithm>
@@ -47,13 +48,14 @@ private:
         for (std::uintptr_t at = range.start; at < range.end; at += sizeof pages * kPage) {
             const std::size_t part = std::min<std::size_t>(range.end - at, sizeof pages * kPage);
             if (raw::mincore(reinterpret_cast<void*>(at), part, pages) != 0) break;
-            found +=
-                std::count_if(pages, pages + round_up(part, kPage) / kPage, [](unsigned char page) { return (page & 1) != 0; });
+            found += std::count_if(pages, pages + round_up(part, kPage) / kPage,
+                                   [](unsigned char page) { return (page & 1) != 0; });
         }
         return found * static_cast<std::int64_t>(kPage);
     }
 
-    // Pages that were only read stand for the kernel's page of zeros: present, of no file, and not this process's alone.
+    // Pages that were only read stand for the kernel's page of zeros: present, of no file, and not this process's
+    // alone.
     std::int64_t bytes_in(const OwnRanges::Range& range, bool with_shared) const noexcept {
         constexpr std::uint64_t kPresent = std::uint64_t{1} << 63, kOfFile = std::uint64_t{1} << 61,
                                 kExclusive = std::uint64_t{1} << 56;
@@ -65,7 +67,8 @@ private:
             const ssize_t n = file_.read(flags, part * sizeof flags[0], static_cast<off_t>(page * sizeof flags[0]));
             if (n < static_cast<ssize_t>(sizeof flags[0])) return in_core(range);
             const std::size_t read = static_cast<std::size_t>(n) / sizeof flags[0];
-            found += std::count_if(flags, flags + read, [&](std::uint64_t f) { return (f & kPresent) != 0 && (f & counts) != 0; });
+            found += std::count_if(flags, flags + read,
+                                   [&](std::uint64_t f) { return (f & kPresent) != 0 && (f & counts) != 0; });
             page += read;
         }
         return found * static_cast<std::int64_t>(kPage);

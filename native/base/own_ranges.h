@@ -1,5 +1,5 @@
-// Sets of address ranges: which are the recorder's own, so that whoever explains a process's memory can leave them out of the program's, and
-// which are a file's.
+// Sets of address ranges: which are the recorder's own, so that whoever explains a process's memory can leave them out
+// of the program's, and which are a file's.
 #pragma once
 
 #include <atomic>
@@ -8,15 +8,16 @@
 
 namespace hiwater {
 
-// What a range holds decides what the child of a fork does with it. `shared`: the capture, which is the parent's. `tables`: what is only read
-// and written under the recorder's lock; the child forgets it. `kept`: what hooks look at without the lock, and what is another's. `wiped`: the
-// same, and the child finds zeros there, so that it shares none of the parent's pages.
+// What a range holds decides what the child of a fork does with it. `shared`: the capture, which is the parent's.
+// `tables`: what is only read and written under the recorder's lock; the child forgets it. `kept`: what hooks look at
+// without the lock, and what is another's. `wiped`: the same, and the child finds zeros there, so that it shares none
+// of the parent's pages.
 enum class Use : std::uint8_t { kept, wiped, tables, shared };
 
-// A fixed table without a lock: pages are mapped and given back under several locks, and in the child of a fork. Ranges beyond its
-// room are not known; the recorder needs a few dozen, and one more for each 64 MiB of address space that holds blocks.
-// A range is in the table only while it is mapped, so that the child of a fork may unmap what it finds here: other threads of the parent may
-// have been anywhere in the recorder.
+// A fixed table without a lock: pages are mapped and given back under several locks, and in the child of a fork. Ranges
+// beyond its room are not known; the recorder needs a few dozen, and one more for each 64 MiB of address space that
+// holds blocks. A range is in the table only while it is mapped, so that the child of a fork may unmap what it finds
+// here: other threads of the parent may have been anywhere in the recorder.
 class OwnRanges {
 public:
     static constexpr std::size_t kMost = 4096;
@@ -44,7 +45,8 @@ public:
         const std::size_t used = used_.load(std::memory_order_acquire);
         for (std::size_t i = 0; i < used; ++i) {
             std::uintptr_t found = reinterpret_cast<std::uintptr_t>(start);
-            if (slots_[i].start.compare_exchange_strong(found, 0, std::memory_order_release, std::memory_order_relaxed)) return;
+            if (slots_[i].start.compare_exchange_strong(found, 0, std::memory_order_release, std::memory_order_relaxed))
+                return;
         }
     }
 

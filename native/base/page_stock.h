@@ -1,5 +1,5 @@
-// Zeroed pieces of pages, all of one size, that stay for the life of the process. They are cut from mappings that grow with what there is:
-// little is reserved for a small program, and for a large one the mappings are few.
+// Zeroed pieces of pages, all of one size, that stay for the life of the process. They are cut from mappings that grow
+// with what there is: little is reserved for a small program, and for a large one the mappings are few.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,8 @@ namespace hiwater {
 class PageStock : Uncopied {
 public:
     // `is_wiped`: the child of a fork has zeros in place of what the parent wrote, so the fork copies nothing.
-    explicit PageStock(std::size_t piece_bytes, bool is_wiped = false) noexcept : piece_bytes_(piece_bytes), is_wiped_(is_wiped) {}
+    explicit PageStock(std::size_t piece_bytes, bool is_wiped = false) noexcept
+        : piece_bytes_(piece_bytes), is_wiped_(is_wiped) {}
     ~PageStock() {
         for (const Mapping& mapping : mappings_)
             if (mapping.pieces != 0) unmap_pages(mapping.at, bytes_of(mapping));
@@ -43,14 +44,15 @@ public:
     void each(Visit visit) const {
         std::size_t left = taken_.load(std::memory_order_acquire);
         for (const Mapping* mapping = mappings_; left != 0; ++mapping)
-            for (std::size_t i = 0; i < mapping->pieces && left != 0; ++i, --left) visit(mapping->at + i * piece_bytes_);
+            for (std::size_t i = 0; i < mapping->pieces && left != 0; ++i, --left)
+                visit(mapping->at + i * piece_bytes_);
     }
     // All pieces are zero again, and take no memory until they are written to.
     void give_pages_back() noexcept {
         each_mapping([this](const Mapping& mapping) { raw::madvise(mapping.at, bytes_of(mapping), MADV_DONTNEED); });
     }
-    // Whether the next child of a fork has the pieces as they are here: for a stock that is made with `is_wiped`. The caller holds off who takes
-    // pieces.
+    // Whether the next child of a fork has the pieces as they are here: for a stock that is made with `is_wiped`. The
+    // caller holds off who takes pieces.
     void keep_at_fork(bool is_kept) const noexcept {
         const ErrnoKept kept;
         each_mapping([&](const Mapping& mapping) {
@@ -81,7 +83,8 @@ private:
         for (std::size_t pieces = std::max<std::size_t>(1, taken / kShare); pieces != 0; pieces /= 2) {
             // Near a limit what is spare is for what is needed.
             const bool is_needed = pieces == 1;
-            mapping.at = static_cast<char*>(map_pages(pieces * piece_bytes_, is_wiped_ ? Use::wiped : Use::kept, is_needed));
+            mapping.at =
+                static_cast<char*>(map_pages(pieces * piece_bytes_, is_wiped_ ? Use::wiped : Use::kept, is_needed));
             if (mapping.at == nullptr) continue;
             if (is_wiped_) {
                 const ErrnoKept kept;

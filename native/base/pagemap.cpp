@@ -44,7 +44,8 @@ Pagemap::Found Pagemap::find(Kind kind, std::uintptr_t from, std::uintptr_t to, 
     return found;
 }
 
-bool Pagemap::scan(Kind kind, std::uintptr_t from, std::uintptr_t to, Range* out, std::size_t most, Found* found) const noexcept {
+bool Pagemap::scan(Kind kind, std::uintptr_t from, std::uintptr_t to, Range* out, std::size_t most,
+                   Found* found) const noexcept {
     constexpr std::size_t kAtOnce = 256;
     ScannedRange ranges[kAtOnce];
     ScanArguments arguments{};
@@ -71,7 +72,8 @@ Pagemap::Found Pagemap::read(Kind kind, std::uintptr_t from, std::uintptr_t to, 
     Found found{0, from};
     while (found.end < to) {
         const std::uint64_t wanted = std::min<std::uint64_t>((to - found.end) / kPage, std::size(flags));
-        const ssize_t n = file_.read(flags, wanted * sizeof flags[0], static_cast<off_t>(found.end / kPage * sizeof flags[0]));
+        const ssize_t n =
+            file_.read(flags, wanted * sizeof flags[0], static_cast<off_t>(found.end / kPage * sizeof flags[0]));
         if (n < static_cast<ssize_t>(sizeof flags[0])) break;
         const std::uint64_t pages = static_cast<std::uint64_t>(n) / sizeof flags[0];
         for (std::uint64_t i = 0; i < pages; ++i, found.end += kPage) {

@@ -23,16 +23,19 @@ public:
 
     explicit Pagemap(bool may_scan = true) noexcept;
     bool works() const noexcept { return file_.descriptor() >= 0; }
-    // Whether the kernel finds ranges itself (PAGEMAP_SCAN, Linux 6.7): a tenth of the time. Otherwise each page's flags are read, which tell a
-    // small page of zeros from memory only where `mine_alone` says that no other process has it, and show memory and written pages of files alike as neither.
+    // Whether the kernel finds ranges itself (PAGEMAP_SCAN, Linux 6.7): a tenth of the time. Otherwise each page's
+    // flags are read, which tell a small page of zeros from memory only where `mine_alone` says that no other process
+    // has it, and show memory and written pages of files alike as neither.
     bool scans() const noexcept { return scans_; }
     // The ranges of such pages in [from, to), whole pages both, in order.
     Found find(Kind kind, std::uintptr_t from, std::uintptr_t to, Range* out, std::size_t most,
                bool mine_alone = false) const noexcept;
 
 private:
-    bool scan(Kind kind, std::uintptr_t from, std::uintptr_t to, Range* out, std::size_t most, Found* found) const noexcept;
-    Found read(Kind kind, std::uintptr_t from, std::uintptr_t to, Range* out, std::size_t most, bool mine_alone) const noexcept;
+    bool scan(Kind kind, std::uintptr_t from, std::uintptr_t to, Range* out, std::size_t most,
+              Found* found) const noexcept;
+    Found read(Kind kind, std::uintptr_t from, std::uintptr_t to, Range* out, std::size_t most,
+               bool mine_alone) const noexcept;
 
     const OwnFile::Reading file_;
     bool scans_ = false;

@@ -23,9 +23,10 @@ inline constexpr std::size_t kPage = 4096;
 
 constexpr std::size_t round_up(std::size_t n, std::size_t step) { return (n + step - 1) / step * step; }
 
-// Where a mapping of the recorder is to lie: far from where the kernel places those of the program. For a program may unmap a range with a hole in
-// it that it made before, and the recorder's tables grow at any time. The kernel takes it as a hint: it has other places where there is no such
-// address, or where it is in use. It moves with the randomised address of this library.
+// Where a mapping of the recorder is to lie: far from where the kernel places those of the program. For a program may
+// unmap a range with a hole in it that it made before, and the recorder's tables grow at any time. The kernel takes it
+// as a hint: it has other places where there is no such address, or where it is in use. It moves with the randomised
+// address of this library.
 inline void* own_place(std::size_t bytes) noexcept {
     constexpr std::uintptr_t kFirst = 0x2000'0000'0000;
     static std::atomic<std::uintptr_t> used{0};
@@ -35,17 +36,20 @@ inline void* own_place(std::size_t bytes) noexcept {
 
 // Returns what mmap() returns, and leaves its errno.
 inline void* map_untold(std::size_t bytes) noexcept {
-    void* p = raw::mmap(own_place(bytes), bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void* p =
+        raw::mmap(own_place(bytes), bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     // A huge page behind a sparse table would cost 2 MiB for a few bytes.
     if (p != MAP_FAILED) raw::madvise(p, bytes, MADV_NOHUGEPAGE);
     return p;
 }
 
-// Address space kept for the moment when the program has filled its own: a limit (`ulimit -v`, `ulimit -d`) that meets the program, which may
-// know what to do, would else end the recording at the next table that grows. Never touched. No locks: the word changes as a whole.
+// Address space kept for the moment when the program has filled its own: a limit (`ulimit -v`, `ulimit -d`) that meets
+// the program, which may know what to do, would else end the recording at the next table that grows. Never touched. No
+// locks: the word changes as a whole.
 class SpareRoom {
 public:
-    // Keeps it from now on. What cannot be had is tried at the next refill(): when the program unmaps something, before it uses that room again.
+    // Keeps it from now on. What cannot be had is tried at the next refill(): when the program unmaps something, before
+    // it uses that room again.
     void keep() noexcept {
         is_wanted_.store(true, std::memory_order_relaxed);
         refill();
@@ -69,7 +73,8 @@ public:
         std::uintptr_t word = word_.load(std::memory_order_acquire);
         do {
             if ((word & kPages) < wanted) return false;
-        } while (!word_.compare_exchange_weak(word, word - wanted, std::memory_order_acq_rel, std::memory_order_acquire));
+        } while (
+            !word_.compare_exchange_weak(word, word - wanted, std::memory_order_acq_rel, std::memory_order_acquire));
         unmap(word, wanted);
         return true;
     }
@@ -115,8 +120,9 @@ inline void* map_pages(std::size_t bytes, Use use = Use::kept, bool may_use_spar
     return p;
 }
 
-// How many of the recorder's pages were put by touch_pages() and are mapped still, in bytes. Its large tables grow by these: between two counts of all
-// its pages (own_pages.h), the change of this figure is known at any moment. While pages come or go, it lies between least() and most().
+// How many of the recorder's pages were put by touch_pages() and are mapped still, in bytes. Its large tables grow by
+// these: between two counts of all its pages (own_pages.h), the change of this figure is known at any moment. While
+// pages come or go, it lies between least() and most().
 class PutPages {
 public:
     void begin_putting(std::size_t bytes) noexcept {
@@ -143,8 +149,8 @@ private:
 
 inline constinit PutPages put_pages;
 
-// Has the kernel put pages where all will be written soon: one call instead of a fault for each. Returns whether it did: older kernels refuse, and
-// fault. `fresh_bytes` of them had no page before.
+// Has the kernel put pages where all will be written soon: one call instead of a fault for each. Returns whether it
+// did: older kernels refuse, and fault. `fresh_bytes` of them had no page before.
 inline bool touch_pages(void* p, std::size_t bytes, std::size_t fresh_bytes) noexcept {
 #if defined(MADV_POPULATE_WRITE)
     const ErrnoKept kept;
@@ -158,14 +164,15 @@ inline bool touch_pages(void* p, std::size_t bytes, std::size_t fresh_bytes) noe
 #endif
 }
 
-// Makes memory zero whose pages were mapped by map_pages(). Whole pages go back to the kernel: to write them would cost the child of a fork a
-// copy of each.
+// Makes memory zero whose pages were mapped by map_pages(). Whole pages go back to the kernel: to write them would cost
+// the child of a fork a copy of each.
 inline void zero_pages(void* p, std::size_t bytes) noexcept {
     const ErrnoKept kept;
     char* const at = static_cast<char*>(p);
     char* const first = reinterpret_cast<char*>(round_up(reinterpret_cast<std::uintptr_t>(at), kPage));
     char* const last = reinterpret_cast<char*>(reinterpret_cast<std::uintptr_t>(at + bytes) & ~(kPage - 1));
-    if (first >= last || raw::madvise(first, static_cast<std::size_t>(last - first), MADV_DONTNEED) != 0) {  // locked in memory
+    if (first >= last ||
+        raw::madvise(first, static_cast<std::size_t>(last - first), MADV_DONTNEED) != 0) {  // locked in memory
         __builtin_memset(at, 0, bytes);
         return;
     }
@@ -265,7 +272,8 @@ private:
     std::size_t put_bytes_ = 0;  // by touch()
 };
 
-// Fixed-size pieces for the standard containers the core uses; freed pieces are used again, pages are given back by reset().
+// Fixed-size pieces for the standard containers the core uses; freed pieces are used again, pages are given back by
+// reset().
 class PiecePool : Uncopied {
 public:
     static constexpr std::size_t kLargest = 128;  // bytes

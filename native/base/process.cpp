@@ -77,7 +77,8 @@ int status_of_ended_main_thread() noexcept {
 bool read_shared(Shared* out, pid_t pid) noexcept {
     char path[40], text[4096];
     ::snprintf(path, sizeof path, "/proc/%d/smaps_rollup", pid);
-    if ((pid == 0 ? read_file(own_files::shares, text, sizeof text) : read_file(path, text, sizeof text)) <= 0) return false;
+    if ((pid == 0 ? read_file(own_files::shares, text, sizeof text) : read_file(path, text, sizeof text)) <= 0)
+        return false;
     const std::int64_t resident = kib_after(text, "\nRss:"), proportional = kib_after(text, "\nPss:");
     const std::int64_t clean = kib_after(text, "\nPrivate_Clean:"), dirty = kib_after(text, "\nPrivate_Dirty:");
     if (resident < 0 || proportional < 0 || clean < 0 || dirty < 0) return false;
@@ -101,7 +102,8 @@ std::int64_t resident_bytes(std::int64_t* address_space_bytes) noexcept {
 
 bool read_and_reset_resident(const ResidentFiles& files, std::int64_t* lowest_maximum, Resident* out) noexcept {
     struct stat file{};
-    if (raw::fstat(files.clear_refs, &file) != 0 || file.st_ino != files.clear_refs_inode || file.st_dev != files.clear_refs_device)
+    if (raw::fstat(files.clear_refs, &file) != 0 || file.st_ino != files.clear_refs_inode ||
+        file.st_dev != files.clear_refs_device)
         return false;
     out->now_bytes = read_statm(files.statm);
     if (out->now_bytes < 0) return false;

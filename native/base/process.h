@@ -23,7 +23,8 @@ int count_threads() noexcept;  // of this process; 0 if it cannot be known
 // Where all threads but this one have ended, the main thread's status, as wait() has it; -1 elsewhere.
 int status_of_ended_main_thread() noexcept;
 struct Shared {
-    std::int64_t excess_bytes = -1;  // RSS minus PSS: what other processes count of the pages that this one shares with them
+    std::int64_t excess_bytes =
+        -1;  // RSS minus PSS: what other processes count of the pages that this one shares with them
     std::int64_t private_bytes = -1;
     std::int64_t resident_bytes = -1;
 };
@@ -35,16 +36,18 @@ std::int64_t read_statm(int fd, std::int64_t* address_space_bytes = nullptr) noe
 std::int64_t resident_bytes(std::int64_t* address_space_bytes = nullptr) noexcept;
 // The number that a file of cgroupfs holds; -1 for "max", for v1's way of saying it, and where there is none.
 std::int64_t read_number(OwnFile& file) noexcept;
-// ru_maxrss, for a tenth of what /proc takes: the kernel's peak, or that of a program which this process was before an exec.
+// ru_maxrss, for a tenth of what /proc takes: the kernel's peak, or that of a program which this process was before an
+// exec.
 std::int64_t maximum_resident() noexcept;
 std::int64_t page_faults() noexcept;         // of this process, without those that waited for a disk
 std::int64_t thread_page_faults() noexcept;  // the same of this thread
 std::int64_t available_bytes() noexcept;     // MemAvailable of the machine, or -1
 // The number after `key` in a small file; -1 where there is none.
 std::int64_t read_entry(OwnFile& file, const char* key) noexcept;
-// For the end of a scope: reads what is resident now and the kernel's peak since its last reset, and resets it. The descriptors are the
-// caller's, kept open; `clear_refs` is written to, so it must still be the file with that inode. `lowest_maximum` is the lowest
-// ru_maxrss ever seen: that figure survives exec, and is the present peak only where it is above all before. False: read it otherwise.
+// For the end of a scope: reads what is resident now and the kernel's peak since its last reset, and resets it. The
+// descriptors are the caller's, kept open; `clear_refs` is written to, so it must still be the file with that inode.
+// `lowest_maximum` is the lowest ru_maxrss ever seen: that figure survives exec, and is the present peak only where it
+// is above all before. False: read it otherwise.
 struct ResidentFiles {
     int statm, status, clear_refs;
     std::uint64_t clear_refs_inode, clear_refs_device;
@@ -52,22 +55,23 @@ struct ResidentFiles {
 bool read_and_reset_resident(const ResidentFiles& files, std::int64_t* lowest_maximum, Resident* out) noexcept;
 // Resets the kernel's peak to what is resident now; false where the kernel or the sandbox does not allow it.
 bool reset_peak() noexcept;
-// The most by which the peak may be off: since Linux 6.2 each CPU keeps back up to max(32, 2 * CPUs) pages of each counter,
-// and resident memory is the sum of three.
+// The most by which the peak may be off: since Linux 6.2 each CPU keeps back up to max(32, 2 * CPUs) pages of each
+// counter, and resident memory is the sum of three.
 std::int64_t peak_error_bytes() noexcept;
 struct Stat {
-    // Field 22 of /proc/PID/stat, which distinguishes a process from a later one with its pid; 0 where there is none, or only its exit
-    // status is left.
+    // Field 22 of /proc/PID/stat, which distinguishes a process from a later one with its pid; 0 where there is none,
+    // or only its exit status is left.
     std::uint64_t start_ticks = 0;
     int threads = -1;
     std::int64_t page_faults = 0;  // that needed no reading of a file
     std::int64_t resident_pages = 0;
 };
 Stat read_stat(pid_t pid = 0) noexcept;  // 0: of this process
-// The numbers below it have a place in this process's table of open files. Where there are several threads, the kernel takes some 10 ms to
-// enlarge that table. INT_MAX where it is not known.
+// The numbers below it have a place in this process's table of open files. Where there are several threads, the kernel
+// takes some 10 ms to enlarge that table. INT_MAX where it is not known.
 int descriptors_end() noexcept;
-// Calls visit(name) for each entry of a folder of /proc whose name is a number. readdir() would take a buffer from the heap.
+// Calls visit(name) for each entry of a folder of /proc whose name is a number. readdir() would take a buffer from the
+// heap.
 void each_number_in(OwnFile& folder, void (*visit)(const char* name, void* context), void* context) noexcept;
 // Appends the numbers of a process's children, as far as there is room; returns how many there are then.
 int add_children(pid_t parent, pid_t* numbers, int count, int room) noexcept;

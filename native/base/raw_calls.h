@@ -1,6 +1,7 @@
-// The kernel's calls by their instruction, with what the C library's functions return and leave in errno. A call of those functions goes through a
-// slot of this library, and other tools in the process exchange such slots (memray's Tracker, sanitizers, preloaded libraries): they would take our
-// memory for the program's, and wait under their locks for ours. None of these is a cancellation point.
+// The kernel's calls by their instruction, with what the C library's functions return and leave in errno. A call of
+// those functions goes through a slot of this library, and other tools in the process exchange such slots (memray's
+// Tracker, sanitizers, preloaded libraries): they would take our memory for the program's, and wait under their locks
+// for ours. None of these is a cancellation point.
 #pragma once
 
 #include <errno.h>
@@ -55,7 +56,8 @@ long word(T value) noexcept {
     }
 }
 
-template <typename A = long, typename B = long, typename C = long, typename D = long, typename E = long, typename F = long>
+template <typename A = long, typename B = long, typename C = long, typename D = long, typename E = long,
+          typename F = long>
 long syscall(long number, A a = 0, B b = 0, C c = 0, D d = 0, E e = 0, F f = 0) noexcept {
     const long result = invoke(number, word(a), word(b), word(c), word(d), word(e), word(f));
     if (result >= 0 || result < -4095) return result;
@@ -79,8 +81,8 @@ inline int madvise(void* at, std::size_t bytes, int advice) noexcept {
 inline int mincore(void* at, std::size_t bytes, unsigned char* in_core) noexcept {
     return static_cast<int>(syscall(SYS_mincore, at, bytes, in_core));
 }
-inline ssize_t process_vm_readv(pid_t pid, const iovec* here, unsigned long here_many, const iovec* there, unsigned long there_many,
-                                unsigned long flags) noexcept {
+inline ssize_t process_vm_readv(pid_t pid, const iovec* here, unsigned long here_many, const iovec* there,
+                                unsigned long there_many, unsigned long flags) noexcept {
     return syscall(SYS_process_vm_readv, pid, here, here_many, there, there_many, flags);
 }
 
@@ -88,12 +90,16 @@ inline int open(const char* path, int flags, mode_t mode = 0) noexcept {
     return static_cast<int>(syscall(SYS_openat, AT_FDCWD, path, flags, mode));
 }
 inline int close(int fd) noexcept { return static_cast<int>(syscall(SYS_close, fd)); }
-inline int fcntl(int fd, int command, int argument) noexcept { return static_cast<int>(syscall(SYS_fcntl, fd, command, argument)); }
+inline int fcntl(int fd, int command, int argument) noexcept {
+    return static_cast<int>(syscall(SYS_fcntl, fd, command, argument));
+}
 inline int fstat(int fd, struct stat* out) noexcept { return static_cast<int>(syscall(SYS_fstat, fd, out)); }
 inline off_t lseek(int fd, off_t offset, int from) noexcept { return syscall(SYS_lseek, fd, offset, from); }
 inline int ftruncate(int fd, off_t bytes) noexcept { return static_cast<int>(syscall(SYS_ftruncate, fd, bytes)); }
 inline ssize_t read(int fd, void* out, std::size_t bytes) noexcept { return syscall(SYS_read, fd, out, bytes); }
-inline ssize_t write(int fd, const void* data, std::size_t bytes) noexcept { return syscall(SYS_write, fd, data, bytes); }
+inline ssize_t write(int fd, const void* data, std::size_t bytes) noexcept {
+    return syscall(SYS_write, fd, data, bytes);
+}
 inline ssize_t pread(int fd, void* out, std::size_t bytes, off_t offset) noexcept {
     return syscall(SYS_pread64, fd, out, bytes, offset);
 }

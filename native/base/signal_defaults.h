@@ -33,8 +33,8 @@ private:
     sigset_t before_;
 };
 
-// As if the handler that calls this had never been. `is_repeated`: the instruction that caused the signal runs again when the handler
-// returns. A signal that was sent is sent again.
+// As if the handler that calls this had never been. `is_repeated`: the instruction that caused the signal runs again
+// when the handler returns. A signal that was sent is sent again.
 inline void do_signal_default(int number, siginfo_t* info, bool is_repeated) noexcept {
     struct sigaction standard{};
     standard.sa_handler = SIG_DFL;

@@ -1,5 +1,5 @@
-// No signal handler runs on this thread meanwhile: none can jump out (siglongjmp), and none can wait for its own thread. For what is rare, as it
-// takes two system calls. SIGBUS still comes: it means that the capture was truncated.
+// No signal handler runs on this thread meanwhile: none can jump out (siglongjmp), and none can wait for its own
+// thread. For what is rare, as it takes two system calls. SIGBUS still comes: it means that the capture was truncated.
 #pragma once
 
 #include <pthread.h>

@@ -1,5 +1,5 @@
-// Where on its stack a thread was as it began a piece of work. A jump out of a signal's handler (siglongjmp) may leave such a piece for good,
-// and only its place on the stack shows it.
+// Where on its stack a thread was as it began a piece of work. A jump out of a signal's handler (siglongjmp) may leave
+// such a piece for good, and only its place on the stack shows it.
 #pragma once
 
 #include <atomic>
@@ -25,7 +25,8 @@ namespace hiwater {
 #endif
 }
 
-// Whether a jump to where the stack stands at `to` leaves the work that began at `from`. A handler may have a stack of its own.
+// Whether a jump to where the stack stands at `to` leaves the work that began at `from`. A handler may have a stack of
+// its own.
 bool is_left_by_jump(std::uintptr_t from, std::uintptr_t to) noexcept;
 
 }  // namespace hiwater

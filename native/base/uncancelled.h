@@ -1,4 +1,5 @@
-// Hooked functions are no cancellation points, so none of ours may be one. Around what is, and is no raw call: posix_fallocate, pthread_join.
+// Hooked functions are no cancellation points, so none of ours may be one. Around what is, and is no raw call:
+// posix_fallocate, pthread_join.
 #pragma once
 
 #include <pthread.h>

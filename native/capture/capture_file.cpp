@@ -1,5 +1,5 @@
-// The capture file. Longer than 400 lines because creating, growing, publishing and finishing it keep one order of stores: that order makes
-// the file readable after a kill at any point.
+// The capture file. Longer than 400 lines because creating, growing, publishing and finishing it keep one order of
+// stores: that order makes the file readable after a kill at any point.
 #include "capture/capture_file.h"
 
 #include <errno.h>
@@ -24,15 +24,16 @@ namespace hiwater::capture {
 
 namespace {
 
-// With no file (-1) it is memory that a forked child shares: a private copy would cost the parent a fault for each page.
-// Behind it, `margin` bytes of memory that is no file's.
+// With no file (-1) it is memory that a forked child shares: a private copy would cost the parent a fault for each
+// page. Behind it, `margin` bytes of memory that is no file's.
 std::byte* map_shared(int fd, std::uint64_t offset, std::uint64_t bytes, std::uint64_t margin) noexcept {
     const int flags = fd < 0 ? MAP_SHARED | MAP_ANONYMOUS : MAP_SHARED;
     void* at = margin != 0 ? map_pages(bytes + margin, Use::shared) : own_place(bytes);
     if (margin != 0 && at == nullptr) return nullptr;
     if (margin == 0) own_limit.add(bytes);
     void* p = map_with_spare(bytes, [&] {
-        return raw::mmap(at, bytes, PROT_READ | PROT_WRITE, flags | (margin != 0 ? MAP_FIXED : 0), fd, static_cast<off_t>(offset));
+        return raw::mmap(at, bytes, PROT_READ | PROT_WRITE, flags | (margin != 0 ? MAP_FIXED : 0), fd,
+                         static_cast<off_t>(offset));
     });
     if (p == MAP_FAILED) {
         const int error = errno;
@@ -57,9 +58,11 @@ int write_all(int fd, const void* data, std::uint64_t bytes) noexcept {
     return 0;
 }
 
-// The errors of a file system that supports no shared mappings (FUSE with direct_io, 9p, some network file systems) or no allocation.
+// The errors of a file system that supports no shared mappings (FUSE with direct_io, 9p, some network file systems) or
+// no allocation.
 bool cannot_map(int error) noexcept {
-    return error == ENODEV || error == EOPNOTSUPP || error == ENOSYS || error == EINVAL || error == EACCES || error == EPERM;
+    return error == ENODEV || error == EOPNOTSUPP || error == ENOSYS || error == EINVAL || error == EACCES ||
+           error == EPERM;
 }
 
 }  // namespace
@@ -164,7 +167,8 @@ int CaptureFile::map_next(std::uint64_t offset, std::uint64_t bytes, std::uint64
     *at = map_shared(in_memory_ ? -1 : fd_, in_memory_ ? 0 : offset, bytes, margin);
     if (*at == nullptr) return errno;
     if (!in_memory_) file_guard::add(*at, bytes);
-    // For the first page of a file the kernel reads the megabyte around it, though there is nothing yet but zeros to read.
+    // For the first page of a file the kernel reads the megabyte around it, though there is nothing yet but zeros to
+    // read.
     if (bytes <= kSmallestSegment) raw::madvise(*at, bytes, MADV_RANDOM);
     return 0;
 }
@@ -242,8 +246,8 @@ void CaptureFile::give_pages_back() const noexcept {
     for (const Segment& segment : segments_) raw::madvise(segment.at, segment.bytes, MADV_DONTNEED);
 }
 
-// Writes zeros over whole pages that are zero already. A file system makes the pages of a write in larger pieces. Faults make
-// them one by one, which takes twice as long.
+// Writes zeros over whole pages that are zero already. A file system makes the pages of a write in larger pieces.
+// Faults make them one by one, which takes twice as long.
 void CaptureFile::write_zeros(std::uintptr_t start, std::uintptr_t end) const noexcept {
     static const char zeros[32 * 1024] = {};
     const Segment& last = segments_[segments_.size() - 1];
@@ -253,12 +257,14 @@ void CaptureFile::write_zeros(std::uintptr_t start, std::uintptr_t end) const no
     const FileSizeSignalHeld held;
     const std::uint64_t offset = file_bytes_ - last.bytes;
     for (; end - start >= sizeof zeros; start += sizeof zeros)
-        if (raw::pwrite(fd_, zeros, sizeof zeros, static_cast<off_t>(offset + (start - at))) < 0) break;  // it is for speed alone
+        if (raw::pwrite(fd_, zeros, sizeof zeros, static_cast<off_t>(offset + (start - at))) < 0)
+            break;  // it is for speed alone
 }
 
 void CaptureFile::unmap() noexcept {
     Header* const header = std::exchange(header_, nullptr);
-    std::atomic_signal_fence(std::memory_order_seq_cst);  // a signal's handler that ends the process looks whether there is one
+    std::atomic_signal_fence(
+        std::memory_order_seq_cst);  // a signal's handler that ends the process looks whether there is one
     file_guard::remove(header);
     unmap_pages(header, kFirstExtentOffset + kMargin);
     for (std::size_t i = 0; i < segments_.size(); ++i) {
@@ -297,7 +303,8 @@ CaptureFile::Ending CaptureFile::finish(State state) noexcept {
     return ending;
 }
 
-// The name leads elsewhere, or nowhere: somebody deleted the file, or gave it another name, or the program has another root folder.
+// The name leads elsewhere, or nowhere: somebody deleted the file, or gave it another name, or the program has another
+// root folder.
 void CaptureFile::find_again(Ending* ending) noexcept {
     struct stat about{};
     if (!in_memory_ && owns_descriptor() && raw::fstat(fd_, &about) == 0 && about.st_nlink > 0) {
@@ -345,8 +352,8 @@ void CaptureFile::find_truncation() const noexcept {
     if (in_memory_ || header_ == nullptr || made_.text[0] != '\0' || is_truncated()) return;
     const std::byte* end = __atomic_load_n(&end_, __ATOMIC_ACQUIRE);
     const std::uint32_t before = __atomic_load_n(&extents_used_, __ATOMIC_ACQUIRE);
-    if (file_guard::has_page(header_) && file_guard::has_page(end - 1) && header_->started_unix_ns == started_unix_ns_ &&
-        header_->pid == pid_) {
+    if (file_guard::has_page(header_) && file_guard::has_page(end - 1) &&
+        header_->started_unix_ns == started_unix_ns_ && header_->pid == pid_) {
         const std::uint32_t in_file = __atomic_load_n(&header_->extents_used, __ATOMIC_ACQUIRE);
         const std::uint32_t after = __atomic_load_n(&extents_used_, __ATOMIC_ACQUIRE);
         if (in_file >= before && in_file <= after + 1) return;
@@ -424,9 +431,11 @@ const char* in_words(CaptureFile::Fate fate) noexcept {
         case CaptureFile::Fate::moved:
             return "the capture was moved while it was written: it is complete, under its new name";
         case CaptureFile::Fate::out_of_reach:
-            return "the program has another root folder than at its start: the capture is complete, at its path outside of that";
+            return "the program has another root folder than at its start: the capture is complete, at its path "
+                   "outside of that";
         case CaptureFile::Fate::written_again:
-            return "the capture was deleted or replaced while it was written: it has been written again and is complete";
+            return "the capture was deleted or replaced while it was written: it has been written again and is "
+                   "complete";
         case CaptureFile::Fate::cut:
             return "what was recorded is lost; the figures are the last ones from before the capture was truncated";
         case CaptureFile::Fate::lost:

@@ -1,7 +1,7 @@
-// The capture as the recorder holds it: a mapped file that grows by segments, cut into extents that are handed to tables.
-// Space is allocated on the disk before it is mapped, so that no store can meet a hole in a full file system (SIGBUS).
-// Where the file system cannot do that, the capture is kept in memory and copied to its path from time to time and at the end.
-// How the file comes to its name stands in placement.h.
+// The capture as the recorder holds it: a mapped file that grows by segments, cut into extents that are handed to
+// tables. Space is allocated on the disk before it is mapped, so that no store can meet a hole in a full file system
+// (SIGBUS). Where the file system cannot do that, the capture is kept in memory and copied to its path from time to
+// time and at the end. How the file comes to its name stands in placement.h.
 #pragma once
 
 #include <limits.h>
@@ -19,14 +19,16 @@
 
 namespace hiwater::capture {
 
-// A capture holds the program's arguments and its file names: it is its owner's alone, unless an option gives others access.
+// A capture holds the program's arguments and its file names: it is its owner's alone, unless an option gives others
+// access.
 inline constexpr mode_t kPrivate = 0600;
 
-// The sampler's thread and those that close slices write it: it never goes back, so that no peak has a time before its slice.
+// The sampler's thread and those that close slices write it: it never goes back, so that no peak has a time before its
+// slice.
 inline void raise_heartbeat(Header& header, std::uint64_t now_ns) noexcept {
     std::uint64_t last = __atomic_load_n(&header.heartbeat_ns, __ATOMIC_RELAXED);
-    while (last < now_ns &&
-           !__atomic_compare_exchange_n(&header.heartbeat_ns, &last, now_ns, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+    while (last < now_ns && !__atomic_compare_exchange_n(&header.heartbeat_ns, &last, now_ns, true, __ATOMIC_RELAXED,
+                                                         __ATOMIC_RELAXED)) {
     }
 }
 
@@ -34,22 +36,25 @@ class CaptureFile {
 public:
     ~CaptureFile() { abandon(); }
 
-    // Makes the file with a header and an empty directory, under a name of its own in the folder of `path`, with these permissions
-    // exactly. Its descriptor is out of the program's way. Returns 0 or an errno value; on error no file of ours is left.
+    // Makes the file with a header and an empty directory, under a name of its own in the folder of `path`, with these
+    // permissions exactly. Its descriptor is out of the program's way. Returns 0 or an errno value; on error no file of
+    // ours is left.
     int create(const char* path, mode_t mode = kPrivate) noexcept;
-    // Gives it its name, once its header identifies the process: the path it was created for, or one beside it where another process's capture
-    // is (see placement.h). Returns 0 or an errno value; the caller then discards it.
+    // Gives it its name, once its header identifies the process: the path it was created for, or one beside it where
+    // another process's capture is (see placement.h). Returns 0 or an errno value; the caller then discards it.
     int publish() noexcept;
     const char* path() const { return path_.text; }
-    // Whether the file system at the path can hold no mapped file: write_back() then puts copies there, each whole or not at all.
+    // Whether the file system at the path can hold no mapped file: write_back() then puts copies there, each whole or
+    // not at all.
     bool is_kept_in_memory() const { return in_memory_ && path_.text[0] != '\0'; }
-    // Returns 0 or an errno value, ESTALE where the copy before is not at the path any more; does nothing for a capture that is its file.
-    // The caller keeps everybody else out.
+    // Returns 0 or an errno value, ESTALE where the copy before is not at the path any more; does nothing for a capture
+    // that is its file. The caller keeps everybody else out.
     int write_back() noexcept;
     // The same in memory that nobody else sees: for counting without a capture.
     int create_in_memory() noexcept;
     bool is_open() const { return header_ != nullptr; }
-    // Whether somebody truncated the file, or wrote over it: then it is ours no more, and the tables are in memory that goes at the end.
+    // Whether somebody truncated the file, or wrote over it: then it is ours no more, and the tables are in memory that
+    // goes at the end.
     bool is_truncated() const noexcept { return !in_memory_ && file_guard::is_truncated(); }
     // Asks the file, which otherwise is found out when the engine meets the hole.
     void find_truncation() const noexcept;
@@ -59,7 +64,8 @@ public:
     std::byte* add_extent(Table table, std::uint32_t chunk);
     // Puts pages where records will be written soon. Nothing may have been written from `at` on.
     void put_pages(const void* at, std::size_t bytes) const noexcept;
-    // The opposite, for a whole extent, or for all of them: the pages stay in the file, and come back when they are used.
+    // The opposite, for a whole extent, or for all of them: the pages stay in the file, and come back when they are
+    // used.
     void give_pages_back(void* extent) const noexcept;
     void give_pages_back() const noexcept;
 
@@ -70,8 +76,8 @@ public:
         Fate fate;
         PathBuffer path;  // where it is now
     };
-    // Truncates the file to what is used and closes it; `state` is the last thing stored. A capture that was deleted meanwhile is written
-    // again.
+    // Truncates the file to what is used and closes it; `state` is the last thing stored. A capture that was deleted
+    // meanwhile is written again.
     Ending finish(State state) noexcept;
     // Closes a capture that never began, and deletes its file.
     void discard() noexcept;
@@ -90,7 +96,8 @@ private:
         std::byte* at;
         std::uint64_t bytes;
     };
-    // Behind the header: an account's kind that somebody else wrote into the file still counts within memory that is ours.
+    // Behind the header: an account's kind that somebody else wrote into the file still counts within memory that is
+    // ours.
     static constexpr std::uint64_t kMargin = (std::uint64_t{UINT16_MAX} + 1) * sizeof(std::int64_t);
     static constexpr std::uint64_t kSmallestSegment = 8 * kExtentBytes, kLargestSegment = 128 * kExtentBytes;
 
@@ -123,15 +130,16 @@ private:
     std::uint64_t started_unix_ns_ = 0;  // with pid_, what the header of our own file says
 };
 
-// A copy of the used part in another file, in three steps. Only the second needs everybody else kept out, and it is short: the first one makes
-// the pages of the file, which takes most of the time. Each returns 0 or an errno value. A copy that does not get to its end leaves nothing.
+// A copy of the used part in another file, in three steps. Only the second needs everybody else kept out, and it is
+// short: the first one makes the pages of the file, which takes most of the time. Each returns 0 or an errno value. A
+// copy that does not get to its end leaves nothing.
 class CaptureCopy : Uncopied {
 public:
     ~CaptureCopy();
     // Makes a file of this size in the folder of `path`.
     int begin(const char* path, mode_t mode, std::uint64_t bytes) noexcept;
-    // Writes the content. The copy's header says that it is a snapshot of `now_ns`. EBUSY where `path` is the capture itself, ESTALE for one
-    // that was truncated.
+    // Writes the content. The copy's header says that it is a snapshot of `now_ns`. EBUSY where `path` is the capture
+    // itself, ESTALE for one that was truncated.
     int fill(const CaptureFile& file, std::uint64_t now_ns) noexcept;
     // Moves the file to `path`, as place() does.
     int end() noexcept;
@@ -149,7 +157,8 @@ struct NoRoom {
     int error;
 };
 
-// An append-only table of records in the capture. Records never move. Power-of-two sizes keep look-ups to a shift and a mask.
+// An append-only table of records in the capture. Records never move. Power-of-two sizes keep look-ups to a shift and a
+// mask.
 template <typename Record>
 class FileTable {
 public:
@@ -198,10 +207,11 @@ private:
         ready_ = std::min(wanted, end);
         file_->put_pages(&(*this)[id], (ready_ - id) * sizeof(Record));
     }
-    // Of what is not read again once another record follows it, the pages of a full extent leave the process's resident memory. The file
-    // has them.
+    // Of what is not read again once another record follows it, the pages of a full extent leave the process's resident
+    // memory. The file has them.
     static constexpr bool is_only_appended(Table table) noexcept {
-        return table == Table::timeline || table == Table::slice_entries || table == Table::pressure || table == Table::relatives;
+        return table == Table::timeline || table == Table::slice_entries || table == Table::pressure ||
+               table == Table::relatives;
     }
     void add_chunk() {
         const auto chunk = static_cast<std::uint32_t>(chunks_.size());

@@ -24,7 +24,8 @@ std::atomic<void (*)()> g_on_truncation{nullptr};
 std::atomic<OnDeath> g_on_death{nullptr};
 [[gnu::tls_model("initial-exec")]] thread_local bool t_own_faults_only = false;
 
-// What SIGBUS does for the program: in the slot that the number names, so that a handler finds it whole while it is changed.
+// What SIGBUS does for the program: in the slot that the number names, so that a handler finds it whole while it is
+// changed.
 struct sigaction g_program[2];
 std::atomic<unsigned> g_current{0};
 std::atomic<bool> g_is_begun{false};
@@ -45,7 +46,8 @@ bool is_guarded(std::uintptr_t address) noexcept {
 }
 
 bool is_fault(const siginfo_t& info) noexcept {
-    return info.si_code == BUS_ADRALN || info.si_code == BUS_ADRERR || info.si_code == BUS_OBJERR || info.si_code == BUS_MCEERR_AR;
+    return info.si_code == BUS_ADRALN || info.si_code == BUS_ADRERR || info.si_code == BUS_OBJERR ||
+           info.si_code == BUS_MCEERR_AR;
 }
 
 void hand_on(int number, siginfo_t* info, void* context) noexcept {
@@ -94,7 +96,8 @@ void install() noexcept {
     struct sigaction ours = program();
     if (ours.sa_handler != SIG_IGN) {
         const bool is_default = ours.sa_handler == SIG_DFL;
-        ours.sa_flags = (is_default ? SA_ONSTACK | SA_RESTART : ours.sa_flags & ~static_cast<int>(SA_RESETHAND)) | SA_SIGINFO;
+        ours.sa_flags =
+            (is_default ? SA_ONSTACK | SA_RESTART : ours.sa_flags & ~static_cast<int>(SA_RESETHAND)) | SA_SIGINFO;
         ours.sa_sigaction = on_bus;
     }
     ::sigaction(SIGBUS, &ours, nullptr);
@@ -166,7 +169,8 @@ bool has_page(const void* at) noexcept {
 
 bool program_action(const struct sigaction* action, struct sigaction* old, int* result) noexcept {
     if (!g_is_begun.load(std::memory_order_acquire)) return false;
-    const struct sigaction wanted = action != nullptr ? *action : program();  // here a bad pointer faults as in the C library
+    const struct sigaction wanted =
+        action != nullptr ? *action : program();  // here a bad pointer faults as in the C library
     const SignalChange changing(g_changing);
     if (!g_is_begun.load(std::memory_order_relaxed) || !is_held()) return false;
     const struct sigaction before = program();

@@ -1,15 +1,17 @@
 // The capture file, byte for byte. The one place that says what a capture holds.
 //
-// A capture is the engine's own memory: a file mapped into the recorded process. It is valid after every single store, so a
-// process that is killed leaves a readable capture, and another process may read one that is still being written.
+// A capture is the engine's own memory: a file mapped into the recorded process. It is valid after every single store,
+// so a process that is killed leaves a readable capture, and another process may read one that is still being written.
 //
 //   file    = header, schema text (JSON), then extents of kExtentBytes each
-//   extent  = a run of records of one table; the extent directory says of which, and its place in that table. A record never lies
+//   extent  = a run of records of one table; the extent directory says of which, and its place in that table. A record
+//   never lies
 //             across two extents: what is left over at an extent's end is empty.
 //   table   = append-only records of fixed size; `table_count[id]` is stored after the record is complete
 //
-// The schema text names every table and field with offset and type, so a reader builds its record types from the file itself.
-// Versions: a reader refuses any other `version` than its own; within a version, tables and fields are only ever added.
+// The schema text names every table and field with offset and type, so a reader builds its record types from the file
+// itself. Versions: a reader refuses any other `version` than its own; within a version, tables and fields are only
+// ever added.
 //
 // Words
 //   block       one live allocation
@@ -21,8 +23,10 @@
 // What an account held at the peak of the open slice is saved lazily, at the account's next change:
 //   at_slice_peak(account) = account.generation == header.generation ? account.saved_* : account.live_*
 // What it held at the peak of the whole recording:
-//   header.slice_peak_bytes > epoch.peak_bytes ? at_slice_peak(account) : account_peak.peak_*     (epoch = header.epoch[header.epoch_index])
-// Always: sum over counted kinds of at_slice_peak == header.slice_peak_bytes, and of live == header.live_bytes (except for one event in flight).
+//   header.slice_peak_bytes > epoch.peak_bytes ? at_slice_peak(account) : account_peak.peak_*     (epoch =
+//   header.epoch[header.epoch_index])
+// Always: sum over counted kinds of at_slice_peak == header.slice_peak_bytes, and of live == header.live_bytes (except
+// for one event in flight).
 #pragma once
 
 #include <cstddef>
@@ -42,12 +46,13 @@ static_assert(kDirectoryOffset + kMaxExtents * sizeof(std::uint32_t) <= kFirstEx
 
 // Kinds of memory. The first five are "allocated" and make up live and peak; the others are listed and in no sum.
 enum class Kind : std::uint32_t {
-    python = 0,    // objects and buffers from CPython's object and mem allocators, requested bytes
-    native = 1,    // malloc and its family, requested bytes
-    mapping = 2,   // anonymous private mappings that can be used
-    device = 3,    // memory of an accelerator
-    shared = 4,    // shared memory that this process made: MAP_SHARED | MAP_ANONYMOUS, memfd, shm, System V; each page once
-    file = 5,      // file-backed mappings
+    python = 0,   // objects and buffers from CPython's object and mem allocators, requested bytes
+    native = 1,   // malloc and its family, requested bytes
+    mapping = 2,  // anonymous private mappings that can be used
+    device = 3,   // memory of an accelerator
+    shared =
+        4,     // shared memory that this process made: MAP_SHARED | MAP_ANONYMOUS, memfd, shm, System V; each page once
+    file = 5,  // file-backed mappings
     attached = 6,  // shared memory that this process was not seen to make
     reserved = 7,  // address space only: PROT_NONE
     slack = 8,     // pymalloc's arenas, which hold the python kind
@@ -96,7 +101,8 @@ enum class CodeKind : std::uint32_t {
     thread = 1,         // root of a thread's stacks; `function` is the thread's name
     native_thread = 2,  // the [thread] frame that native threads' blocks hang under
     label = 3,          // a note below the stack, such as the file of a mapping
-    wait = 4,  // below a stack on which no line is the program's own: where the thread stood that waits for it, with its line
+    wait = 4,  // below a stack on which no line is the program's own: where the thread stood that waits for it, with
+               // its line
 };
 
 // Whose code it is. Decided once, when the code is interned (stacks/ownership.h).
@@ -152,7 +158,8 @@ struct SliceRecord {
     std::int64_t unlisted_bytes;             // most by which any one account's figure may be out of date in this slice
 };
 
-// The value of one account at a slice's peak. Only accounts that changed since the last slice are listed: replay from slice 0.
+// The value of one account at a slice's peak. Only accounts that changed since the last slice are listed: replay from
+// slice 0.
 struct SliceEntryRecord {
     std::uint32_t account;
     std::uint32_t blocks;
@@ -170,22 +177,23 @@ struct FactRecord {
     std::uint32_t key, value;  // strings
 };
 
-// In a sampled recording blocks below header.sample_bytes are sampled as native/heap/sampling.h says. The variance of a sum over
-// accounts is at most header.sample_bytes times the sum over those that are `sampled`.
+// In a sampled recording blocks below header.sample_bytes are sampled as native/heap/sampling.h says. The variance of a
+// sum over accounts is at most header.sample_bytes times the sum over those that are `sampled`.
 
 // An instant slice (start_ns == end_ns == peak_ns) is what was live at that moment: taken when memory was refused.
 enum class MarkerKind : std::uint32_t { fork = 1, out_of_memory = 2, exec = 3, gc = 4, named = 5 };
 
 struct MarkerRecord {
     std::uint64_t at_ns;
-    std::uint64_t
-        value;  // fork: the child's pid; out_of_memory: bytes asked for; gc: full collections since the last one of these markers; named: string
-    std::uint32_t kind;  // MarkerKind
+    std::uint64_t value;  // fork: the child's pid; out_of_memory: bytes asked for; gc: full collections since the last
+                          // one of these markers; named: string
+    std::uint32_t kind;   // MarkerKind
     std::uint32_t node;
 };
 
-// Residency snapshots: one record for each part of resident memory, all parts of a snapshot with one time. The parts of a snapshot add up to
-// what was resident then. Snapshots are taken when resident memory reaches new heights, as far as time allows, and at the end.
+// Residency snapshots: one record for each part of resident memory, all parts of a snapshot with one time. The parts of
+// a snapshot add up to what was resident then. Snapshots are taken when resident memory reaches new heights, as far as
+// time allows, and at the end.
 struct ResidencyRecord {
     std::uint64_t at_ns;  // since header.started_ns
     std::int64_t resident_bytes;
@@ -202,20 +210,23 @@ struct LargeBlockRecord {
     std::uint32_t from_malloc;  // 1: a block that malloc mapped for itself; 0: a mapping
 };
 
-// How near the process was to what limits it. -1: no such limit, or not known. The last record is kept up to date in place, so that a
-// process that is killed leaves what it was a moment before.
+// How near the process was to what limits it. -1: no such limit, or not known. The last record is kept up to date in
+// place, so that a process that is killed leaves what it was a moment before.
 struct PressureRecord {
-    std::uint64_t at_ns;                                    // since header.started_ns
-    std::int64_t address_space_bytes, address_space_limit;  // RLIMIT_AS; hiwater's own pages are in neither when --limit set it
-    std::int64_t cgroup_bytes, cgroup_limit;                // the group's usage, others in it included, and its nearest limit
-    std::int64_t available_bytes;                           // MemAvailable of the machine
-    // At the last reading of smaps_rollup, for a process that was forked or has forked: RSS minus PSS, which is what others count of the
-    // pages that it shares with them; and the pages that it shares with nobody. -1: there is none since the last fork.
+    std::uint64_t at_ns;  // since header.started_ns
+    std::int64_t address_space_bytes,
+        address_space_limit;                  // RLIMIT_AS; hiwater's own pages are in neither when --limit set it
+    std::int64_t cgroup_bytes, cgroup_limit;  // the group's usage, others in it included, and its nearest limit
+    std::int64_t available_bytes;             // MemAvailable of the machine
+    // At the last reading of smaps_rollup, for a process that was forked or has forked: RSS minus PSS, which is what
+    // others count of the pages that it shares with them; and the pages that it shares with nobody. -1: there is none
+    // since the last fork.
     std::int64_t shared_excess_bytes, private_bytes;
 };
 
-// Of the processes of a run, read by the one that began it, itself among them: resident memory, and RSS minus PSS. Where there was no time to read them:
-// process 0, and as the latter the bytes that they copied since the last reading at most, of those that they shared.
+// Of the processes of a run, read by the one that began it, itself among them: resident memory, and RSS minus PSS.
+// Where there was no time to read them: process 0, and as the latter the bytes that they copied since the last reading
+// at most, of those that they shared.
 struct RelativeRecord {
     std::uint64_t at_ns;  // since header.started_ns
     std::int64_t resident_bytes, shared_excess_bytes;
@@ -223,19 +234,20 @@ struct RelativeRecord {
     std::uint32_t reserved;
 };
 
-// An accelerator that the program used, as one library counts it. -1: not measured. A record is kept up to date in place, so that a
-// process that is killed leaves its peaks.
+// An accelerator that the program used, as one library counts it. -1: not measured. A record is kept up to date in
+// place, so that a process that is killed leaves its peaks.
 struct DeviceRecord {
-    std::uint32_t name, backend, source, note;  // strings: "cuda:0", "torch", where the figures come from, what a reader must know
-    std::int64_t limit_bytes;                   // what the device, or the library's share of it, can hold
+    std::uint32_t name, backend, source,
+        note;                  // strings: "cuda:0", "torch", where the figures come from, what a reader must know
+    std::int64_t limit_bytes;  // what the device, or the library's share of it, can hold
     std::int64_t peak_allocated_bytes, peak_reserved_bytes, peak_used_bytes;
     std::uint64_t peak_at_ns;  // the sample that ends the interval in which the allocated peak was
     std::uint32_t exact;       // 1: the first two peaks miss nothing
     std::uint32_t reserved;
 };
 
-// Allocated: what the library handed out. Reserved: what it holds. Used: what the driver counts for this process. The first two
-// have, beside the figure at `at_ns`, the highest since the device's record before.
+// Allocated: what the library handed out. Reserved: what it holds. Used: what the driver counts for this process. The
+// first two have, beside the figure at `at_ns`, the highest since the device's record before.
 struct DeviceSampleRecord {
     std::uint64_t at_ns;  // since header.started_ns
     std::int64_t allocated_bytes, allocated_peak_bytes, reserved_bytes, reserved_peak_bytes, used_bytes;
@@ -251,8 +263,8 @@ struct DeviceTermRecord {
     std::uint32_t term;  // string
 };
 
-// A phase that the program named. A record is written at its start, with end_ns 0, and completed at its end. At most kMostScopes are kept: a
-// later phase takes the record of the oldest that has ended.
+// A phase that the program named. A record is written at its start, with end_ns 0, and completed at its end. At most
+// kMostScopes are kept: a later phase takes the record of the oldest that has ended.
 struct ScopeRecord {
     std::uint32_t name;  // string
     std::uint32_t pid, thread_id, depth;
@@ -262,23 +274,24 @@ struct ScopeRecord {
 };
 inline constexpr std::uint32_t kMostScopes = 10'000, kMostNamedMarkers = 10'000;
 
-// What was live when the program set a named marker or a phase ended: the values of slice number `slice`, an instant slice. Blocks allocated
-// after this moment are in accounts that were opened after it, so an account tells when its blocks were allocated: between two of these
-// moments. Of one name, there are none at the first two, then one at each up to kDenseSnapshots, and then one whenever their number has
-// grown by a sixteenth.
+// What was live when the program set a named marker or a phase ended: the values of slice number `slice`, an instant
+// slice. Blocks allocated after this moment are in accounts that were opened after it, so an account tells when its
+// blocks were allocated: between two of these moments. Of one name, there are none at the first two, then one at each
+// up to kDenseSnapshots, and then one whenever their number has grown by a sixteenth.
 struct LiveSnapshotRecord {
     std::uint64_t at_ns;  // since header.started_ns
     std::uint64_t slice;
-    std::uint64_t number;         // how many moments of this name there were, with this one
-    std::uint32_t first_account;  // that may hold blocks allocated later; 0: there were too many accounts to open new ones
-    std::uint32_t name;           // string
+    std::uint64_t number;  // how many moments of this name there were, with this one
+    std::uint32_t
+        first_account;   // that may hold blocks allocated later; 0: there were too many accounts to open new ones
+    std::uint32_t name;  // string
 };
 inline constexpr std::uint64_t kDenseSnapshots = 64, kMostSnapshots = 2'000;
 // No new accounts are opened for old call paths when there are so many, which take 24 MiB of the capture.
 inline constexpr std::uint32_t kMostRenewedAccounts = 256 * 1024;
 
-// A search for what holds the interpreter's objects (native/holders/). Its rows of the three tables below lie together, from first_… on, and
-// number its paths from 1.
+// A search for what holds the interpreter's objects (native/holders/). Its rows of the three tables below lie together,
+// from first_… on, and number its paths from 1.
 struct HolderSearchRecord {
     std::uint64_t at_ns;                  // since header.started_ns
     std::uint64_t objects, references;    // all there were
@@ -369,28 +382,34 @@ struct Header {
     // Resident pages of hiwater itself and of the capture, already in resident_*, at the moment of program_peak_bytes.
     std::uint64_t overhead_bytes;
     std::uint64_t table_count[32];  // more than there are tables, so that one more moves nothing
-    // In a sampled recording: what was allocated in all, by every thread, in kinds python and native, counted block by block.
+    // In a sampled recording: what was allocated in all, by every thread, in kinds python and native, counted block by
+    // block.
     std::uint64_t exact_total_bytes, exact_total_blocks;
     std::uint64_t inherited_bytes;  // live in the parent when a fork made this process; in no other figure
     // The limit that was nearest a moment before the end, so that the next run can say it without reading tables.
     std::uint64_t nearest_used_bytes, nearest_limit_bytes;
     std::uint32_t nearest_limit_kind;  // LimitKind
     std::uint32_t ended_by;            // EndedBy
-    std::uint64_t snapshot_ns;         // of a copy that was made while the recording continued: when, since started_ns; otherwise 0
+    std::uint64_t
+        snapshot_ns;  // of a copy that was made while the recording continued: when, since started_ns; otherwise 0
     std::uint64_t named_markers, scopes;  // that the program made so far, with those that are not kept
-    std::uint64_t unknown_frees;     // of blocks from before the recording; an exact recording counts them, a sampled one does not
-    std::uint64_t end_signal;        // that ended the process; 0: none, or not known
-    std::uint32_t refused_children;  // of forks, or executed by them, that could not be recorded or named in the run's index
-    std::int32_t refused_error;      // errno of the last one
-    // Written by another process: it asks for a search for holders with a number that was not asked for before. The recorder answers.
+    std::uint64_t
+        unknown_frees;  // of blocks from before the recording; an exact recording counts them, a sampled one does not
+    std::uint64_t end_signal;  // that ended the process; 0: none, or not known
+    std::uint32_t
+        refused_children;  // of forks, or executed by them, that could not be recorded or named in the run's index
+    std::int32_t refused_error;  // errno of the last one
+    // Written by another process: it asks for a search for holders with a number that was not asked for before. The
+    // recorder answers.
     std::uint32_t search_request;
     std::uint32_t search_answer;  // the number of the last request that was answered
-    std::int32_t search_error;  // of that answer, an errno value; 0: it is in the table holder_searches; EINPROGRESS: it has begun
+    std::int32_t search_error;    // of that answer, an errno value; 0: it is in the table holder_searches; EINPROGRESS:
+                                  // it has begun
     std::uint32_t reserved;
     std::int64_t shared_excess_bytes;   // of the last record of `pressure` that has it
     std::uint64_t overhead_last_bytes;  // as overhead_bytes, at the moment of resident_last_bytes
-    // The highest that resident memory was without the overhead: at least the first, and no more above it than the second. The kernel's own error
-    // comes on top.
+    // The highest that resident memory was without the overhead: at least the first, and no more above it than the
+    // second. The kernel's own error comes on top.
     std::int64_t program_peak_bytes, program_peak_error_bytes;
     // changes with every event
     alignas(64) std::int64_t live_bytes;  // counted kinds

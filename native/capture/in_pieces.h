@@ -1,5 +1,6 @@
-// For who goes over all that a capture has, as the end of a recording does: most of it is in the file alone (give_pages_back()), and may not become
-// resident at once. A process that has lived within its limit would be killed for it.
+// For who goes over all that a capture has, as the end of a recording does: most of it is in the file alone
+// (give_pages_back()), and may not become resident at once. A process that has lived within its limit would be killed
+// for it.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +27,8 @@ public:
     }
 
 private:
-    // A fault brings the pages around as well, 64 KiB in all. So this is 1.5 MiB, and as much again where all are read at random.
+    // A fault brings the pages around as well, 64 KiB in all. So this is 1.5 MiB, and as much again where all are read
+    // at random.
     static constexpr std::int64_t kMostFaults = 24;
     static constexpr std::uint32_t kRecords = 64;
 

@@ -26,8 +26,8 @@ namespace {
 constexpr int kTries = 500;
 constexpr timespec kBetweenTries{0, 2'000'000};
 
-// Of another machine, or of a container with a clock of its own: its recorder writes a sign of life into the header many times a second,
-// which a network file system passes on within seconds.
+// Of another machine, or of a container with a clock of its own: its recorder writes a sign of life into the header
+// many times a second, which a network file system passes on within seconds.
 constexpr std::uint64_t kSilenceOfTheDeadNs = 60'000'000'000;
 
 bool is_alive(const Header& h) noexcept {
@@ -59,7 +59,8 @@ bool has_field(int fd, const char* name) noexcept {
     return ::strstr(schema, name) != nullptr;
 }
 
-// For file systems that know neither of the two ways to take a free name: an empty file takes it, which is then replaced as any is.
+// For file systems that know neither of the two ways to take a free name: an empty file takes it, which is then
+// replaced as any is.
 bool take_name(const char* path) noexcept {
     const int fd = raw::open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOCTTY, 0600);
     if (fd < 0) return false;
@@ -76,12 +77,14 @@ bool move_to_free_name(const char* made, const char* path) noexcept {
     return errno == EEXIST || errno == ENOENT ? false : take_name(path);
 }
 
-// With the file at `path` open: whoever replaces it holds its lock, and then sees whether it is still there. EAGAIN: look again.
+// With the file at `path` open: whoever replaces it holds its lock, and then sees whether it is still there. EAGAIN:
+// look again.
 int replace(int fd, const char* made, const char* path) noexcept {
     struct stat about{};
     if (raw::fstat(fd, &about) != 0) return errno;
     if (!S_ISREG(about.st_mode)) return EEXIST;
-    if (::flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) return EAGAIN;  // others: a file system without locks
+    if (::flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+        return EAGAIN;  // others: a file system without locks
     if (!is_at(path, about.st_dev, about.st_ino)) return EAGAIN;
     if (is_of_living_process(fd)) return EBUSY;
     return ::rename(made, path) == 0 ? 0 : errno;
@@ -111,7 +114,8 @@ bool read_ending(const char* path, Ending* out) noexcept {
         char boot[40];
         process::read_boot_id(boot);
         const int signal = has_field(fd, "\"end_signal\"") ? static_cast<int>(h.end_signal) : 0;
-        const bool is_orderly = signal == 0 && (h.state != static_cast<std::uint32_t>(State::recording) || h.ended_ns != 0);
+        const bool is_orderly =
+            signal == 0 && (h.state != static_cast<std::uint32_t>(State::recording) || h.ended_ns != 0);
         *out = {h.pid,
                 h.started_unix_ns + (h.ended_ns != 0 ? h.ended_ns : h.heartbeat_ns),
                 h.resident_peak_bytes,
@@ -130,7 +134,8 @@ int create_temporary(const char* path, mode_t mode, PathBuffer* made) noexcept {
     const char* slash = ::strrchr(path, '/');
     const int folder = slash == nullptr ? 0 : static_cast<int>(slash - path) + 1;
     for (int i = 0; i < kTries; ++i) {
-        const int n = ::snprintf(made->text, sizeof made->text, "%.*s.hiwater-%d-%u", folder, path, ::getpid(), serial++);
+        const int n =
+            ::snprintf(made->text, sizeof made->text, "%.*s.hiwater-%d-%u", folder, path, ::getpid(), serial++);
         if (n >= static_cast<int>(sizeof made->text)) {
             errno = ENAMETOOLONG;
             return -1;
@@ -166,12 +171,14 @@ int place_or_evade(const char* made, const char* path, PathBuffer* placed, Over 
     int error = place(made, path, over);
     const char* slash = ::strrchr(path, '/');
     const char* suffix = ::strrchr(slash == nullptr ? path : slash, '.');
-    if (suffix == nullptr || suffix == path || (slash != nullptr && suffix == slash + 1)) suffix = path + ::strlen(path);
+    if (suffix == nullptr || suffix == path || (slash != nullptr && suffix == slash + 1))
+        suffix = path + ::strlen(path);
     const int stem = static_cast<int>(suffix - path);
     for (int i = 1; error == EBUSY && i < 100; ++i) {
         char number[16] = "";
         if (i > 1) ::snprintf(number, sizeof number, "-%d", i);
-        const int n = ::snprintf(placed->text, sizeof placed->text, "%.*s.%d%s%s", stem, path, ::getpid(), number, suffix);
+        const int n =
+            ::snprintf(placed->text, sizeof placed->text, "%.*s.%d%s%s", stem, path, ::getpid(), number, suffix);
         if (n >= static_cast<int>(sizeof placed->text)) return ENAMETOOLONG;
         error = place(made, placed->text, over);
     }

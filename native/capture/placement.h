@@ -1,6 +1,6 @@
-// How a file of ours gets its name: it is created in the same folder under a unique name, and moved to its path when it is complete. An
-// existing file is never truncated, since other processes may have mapped it. No link is followed. A capture that a living process made
-// is not replaced.
+// How a file of ours gets its name: it is created in the same folder under a unique name, and moved to its path when it
+// is complete. An existing file is never truncated, since other processes may have mapped it. No link is followed. A
+// capture that a living process made is not replaced.
 #pragma once
 
 #include <limits.h>
@@ -17,15 +17,15 @@ struct PathBuffer {
     bool set(const char* path) noexcept;
 };
 
-// Creates an empty file with exactly these permissions in the folder of `path`, open for reading and writing. Returns its descriptor, or -1
-// with errno set.
+// Creates an empty file with exactly these permissions in the folder of `path`, open for reading and writing. Returns
+// its descriptor, or -1 with errno set.
 int create_temporary(const char* path, mode_t mode, PathBuffer* made) noexcept;
 
 enum class Over { captures, nothing };  // what may be replaced
 
-// Moves `made` to `path`, in the place of a capture that is there, or of any other file. Returns 0 or an errno value: EBUSY where a capture
-// is there that another living process made, ELOOP for a link, EEXIST for what is no file. Two recorders that come at once cannot replace
-// each other. Over::nothing: EBUSY for any file.
+// Moves `made` to `path`, in the place of a capture that is there, or of any other file. Returns 0 or an errno value:
+// EBUSY where a capture is there that another living process made, ELOOP for a link, EEXIST for what is no file. Two
+// recorders that come at once cannot replace each other. Over::nothing: EBUSY for any file.
 int place(const char* made, const char* path, Over over = Over::captures) noexcept;
 
 // The same. If such a capture is in the way, run.hiw becomes run.PID.hiw. `placed` is the final path.

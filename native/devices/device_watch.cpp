@@ -32,8 +32,8 @@ bool is_one_loaded() {
     return false;
 }
 
-// Runs on the main thread, between two instructions of the program. The callback handles hiwater's errors itself. What it raises belongs
-// to the program, such as a KeyboardInterrupt that came meanwhile.
+// Runs on the main thread, between two instructions of the program. The callback handles hiwater's errors itself. What
+// it raises belongs to the program, such as a KeyboardInterrupt that came meanwhile.
 int call_if_loaded(void*) {
     g_call.begin();
     if (g_callback == nullptr || g_owner != ::getpid() || !is_one_loaded()) return 0;

@@ -41,7 +41,8 @@ void Devices::sample(std::uint32_t device, const DeviceFigures& figures, std::ui
     row.exact = figures.exact ? 1 : 0;
     row.note = tree_.string(figures.note);
     capture::DeviceSampleRecord sample{
-        now, figures.allocated, figures.allocated_peak, figures.reserved, figures.reserved_peak, figures.used, device, 0};
+        now, figures.allocated, figures.allocated_peak, figures.reserved, figures.reserved_peak, figures.used, device,
+        0};
     LastSample& last = last_samples_[device];
     if (last.begun_ns != 0 && now - last.begun_ns < std::max(kShortestSampleNs, now / 1024)) {
         capture::DeviceSampleRecord& open = samples_[last.row];
@@ -53,7 +54,8 @@ void Devices::sample(std::uint32_t device, const DeviceFigures& figures, std::ui
     last = {samples_.append(sample), now};
 }
 
-void Devices::note_terms(std::uint32_t device, const std::vector<std::pair<std::string, std::int64_t>>& terms, std::uint64_t now) {
+void Devices::note_terms(std::uint32_t device, const std::vector<std::pair<std::string, std::int64_t>>& terms,
+                         std::uint64_t now) {
     if (device >= devices_.size()) return;
     for (const auto& [term, bytes] : terms) terms_.append({now, bytes, device, tree_.string(term)});
 }

@@ -1,4 +1,5 @@
-// What a recording keeps of accelerators. The figures come from Python: only the libraries' own code can read their allocators.
+// What a recording keeps of accelerators. The figures come from Python: only the libraries' own code can read their
+// allocators.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +33,8 @@ public:
     // Returns the number of the new device.
     std::uint32_t add(const DeviceFacts& facts);
     void sample(std::uint32_t device, const DeviceFigures& figures, std::uint64_t now);
-    void note_terms(std::uint32_t device, const std::vector<std::pair<std::string, std::int64_t>>& terms, std::uint64_t now);
+    void note_terms(std::uint32_t device, const std::vector<std::pair<std::string, std::int64_t>>& terms,
+                    std::uint64_t now);
 
 private:
     struct LastSample {

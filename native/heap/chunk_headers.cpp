@@ -21,8 +21,8 @@ constexpr Word kFlags = 7, kPreviousInUse = 1, kIsMapped = 2;
 constexpr std::size_t kAtOnce = 512;
 constexpr std::size_t kLargestCached = 1040, kMostCached = 16;  // of a chunk; in a thread's cache, of one size
 
-// Reads `kWords` words at each of up to kAtOnce addresses, by the kernel, to which an address that is not mapped is an error.
-// False where such reading is not allowed.
+// Reads `kWords` words at each of up to kAtOnce addresses, by the kernel, to which an address that is not mapped is an
+// error. False where such reading is not allowed.
 template <std::size_t kWords>
 bool read_each(const Word* addresses, std::size_t count, Word (*words)[kWords], bool* is_read) noexcept {
     constexpr std::size_t kEach = kWords * sizeof(Word);
@@ -54,8 +54,9 @@ bool has_known_header(std::size_t bytes) noexcept {
     bool is_read = false, is_known = false;
     if (block != nullptr && read_each(&before, 1, head, &is_read) && is_read) {
         const Word size = head[0][0] & ~kFlags, after = before + size;
-        is_known = (head[0][0] & kIsMapped) == 0 && size >= bytes + sizeof(Word) && size <= bytes + sizeof(Word) + kMostUnused &&
-                   read_each(&after, 1, behind, &is_read) && is_read && (behind[0][0] & kPreviousInUse) != 0;
+        is_known = (head[0][0] & kIsMapped) == 0 && size >= bytes + sizeof(Word) &&
+                   size <= bytes + sizeof(Word) + kMostUnused && read_each(&after, 1, behind, &is_read) && is_read &&
+                   (behind[0][0] & kPreviousInUse) != 0;
     }
     ::free(block);
     return is_known;
@@ -99,8 +100,8 @@ bool read_headers(Block* blocks, std::size_t count, Word cached) noexcept {
     return true;
 }
 
-// For blocks of one size that contain the cache's key. The key may be left over from another block, but a block that malloc
-// returns now was free.
+// For blocks of one size that contain the cache's key. The key may be left over from another block, but a block that
+// malloc returns now was free.
 void ask_malloc(Block** blocks, std::size_t count) noexcept {
     void* given[kMostCached];
     std::size_t taken = 0, found = 0;
@@ -129,7 +130,8 @@ void find_freed(Block* blocks, std::size_t count) noexcept {
     std::size_t number = 0;
     for (std::size_t i = 0; i < count && number < kMostWaiting; ++i)
         if (blocks[i].may_wait && !blocks[i].is_freed) waiting[number++] = &blocks[i];
-    std::sort(waiting, waiting + number, [](const Block* a, const Block* b) { return a->chunk_bytes < b->chunk_bytes; });
+    std::sort(waiting, waiting + number,
+              [](const Block* a, const Block* b) { return a->chunk_bytes < b->chunk_bytes; });
     for (std::size_t i = 0, end = 0; i < number; i = end) {
         while (end < number && waiting[end]->chunk_bytes == waiting[i]->chunk_bytes) ++end;
         ask_malloc(waiting + i, end - i);

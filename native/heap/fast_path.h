@@ -1,6 +1,7 @@
-// The fast path of an exact recording: a small block is allocated or freed, the lock is biased to the thread, nothing happened since the
-// thread's last event that it must notice, and the top frame stands where the thread has met it. This needs no call, so no register
-// has to be saved. Every other case continues in a function of heap_events.cpp or shared_events.cpp. README.md has the table of them.
+// The fast path of an exact recording: a small block is allocated or freed, the lock is biased to the thread, nothing
+// happened since the thread's last event that it must notice, and the top frame stands where the thread has met it.
+// This needs no call, so no register has to be saved. Every other case continues in a function of heap_events.cpp or
+// shared_events.cpp. README.md has the table of them.
 #pragma once
 
 #include <cstddef>
@@ -52,7 +53,8 @@ template <bool kFreeIsHooked>
     if (region == nullptr) return count_unknown_free(block);
     Thread* const t = tls.thread;
     // Read without the lock: other blocks may come to the same stretch, but this one stays in the table it is in.
-    if (!LiveTable::has_small_only(region, address) || t == nullptr || !Lock::may_enter_fast_path(t->ticket)) [[unlikely]]
+    if (!LiveTable::has_small_only(region, address) || t == nullptr || !Lock::may_enter_fast_path(t->ticket))
+        [[unlikely]]
         return kFreeIsHooked ? forget_unless_large(region, block) : forget_any_size(region, block);
     if (!lock_.enter_fast_path(t->ticket)) [[unlikely]]
         return forget_shared<true>(*t, region, block);

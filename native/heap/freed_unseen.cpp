@@ -14,7 +14,8 @@ constexpr std::uint64_t kLarge = 1024;
 
 std::string in_words(std::size_t blocks, std::uint64_t bytes) {
     return std::to_string(blocks) + (blocks == 1 ? " block" : " blocks") + ", " + std::to_string(bytes) +
-           " bytes in total, freed by calls that were not recorded: they count as live during the recording, and not at its end";
+           " bytes in total, freed by calls that were not recorded: they count as live during the recording, and not "
+           "at its end";
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
-// Events of blocks in an exact recording, beyond the fast path (fast_path.h). Each event finds the stack and then changes the tables in
-// one short section under the lock. On the fast path both are one section. No foreign code runs, and no memory comes from the heap.
+// Events of blocks in an exact recording, beyond the fast path (fast_path.h). Each event finds the stack and then
+// changes the tables in one short section under the lock. On the fast path both are one section. No foreign code runs,
+// and no memory comes from the heap.
 #include <string.h>
 #include <unistd.h>
 
@@ -33,7 +34,8 @@ void Recorder::set_mode(Mode mode) noexcept {
     g_switches.mode.store(mode, std::memory_order_release);
 }
 
-// Several threads may do this at the same time. Each repeats it until nothing that it read has changed, so the last result is right.
+// Several threads may do this at the same time. Each repeats it until nothing that it read has changed, so the last
+// result is right.
 void Recorder::set_small_below() noexcept {
     bool is_asked;
     Wanted wanted;
@@ -63,7 +65,8 @@ void Recorder::answer_for_python() noexcept {
     if (!is_too_early) sampler::resume();
 }
 
-// With or without the lock. Ends the recording because of a fault of ours. The program continues, and later events are counted as lost.
+// With or without the lock. Ends the recording because of a fault of ours. The program continues, and later events are
+// counted as lost.
 void Recorder::fail(const char* reason) noexcept {
     if (!is_on()) return;
     ::strncpy(fail_reason_, reason, sizeof fail_reason_ - 1);
@@ -82,8 +85,8 @@ void Recorder::debit_stale(const Block& stale) noexcept {
 }
 
 // Under the lock.
-[[gnu::always_inline]] inline void Recorder::insert_block(LiveTable::Region* region, std::uintptr_t address, std::uint64_t bytes,
-                                                          std::uint32_t account) {
+[[gnu::always_inline]] inline void Recorder::insert_block(LiveTable::Region* region, std::uintptr_t address,
+                                                          std::uint64_t bytes, std::uint32_t account) {
     LiveTable::insert(region, address, bytes, account, [this](const Block& stale) { debit_stale(stale); });
     accounts_.credit_block(account, static_cast<std::int64_t>(bytes));
 }
@@ -170,7 +173,8 @@ void* Recorder::record_locked(void* block, std::size_t bytes, Kind kind) noexcep
             },
             &was_behind, kind);
         if (!is_recorded) lose_event();
-        // This calls the interpreter, so it must not run in a signal handler. None gets here, because Python's allocators are not for handlers.
+        // This calls the interpreter, so it must not run in a signal handler. None gets here, because Python's
+        // allocators are not for handlers.
         if (was_behind && kind == Kind::python) MainThreadCall::add_due();
     });
     return block;
@@ -249,8 +253,8 @@ void Recorder::forget_any_size(LiveTable::Region* region, const void* block) noe
         announce_release(block, taken);
 }
 
-// A block that is not in the tables: from before the recording. Python's allocator hands a block that it has from malloc on to free(), whose
-// hook finds it as unknown as its own did.
+// A block that is not in the tables: from before the recording. Python's allocator hands a block that it has from
+// malloc on to free(), whose hook finds it as unknown as its own did.
 void Recorder::count_unknown_free(const void* block) noexcept {
     if (tls.busy != 0 || !is_on()) return;
     const void* const last = tls.unknown_free;
@@ -298,7 +302,8 @@ void Recorder::put_back(const void* block, Block taken) noexcept {
     if (!is_on() || taken.session != session_) return;
     const std::uintptr_t address = address_of(block);
     if (sampled()) return put_back_sampled(address, taken);
-    LiveTable::insert(live_.find(address), address, taken.bytes, taken.account, [this](const Block& stale) { debit_stale(stale); });
+    LiveTable::insert(live_.find(address), address, taken.bytes, taken.account,
+                      [this](const Block& stale) { debit_stale(stale); });
     accounts_.restore(taken.account, static_cast<std::int64_t>(taken.bytes));
 }
 
@@ -315,7 +320,8 @@ void Recorder::on_code_death(const void* code) noexcept {
 
 void Recorder::on_marker(capture::MarkerKind kind, std::uint64_t value) noexcept {
     if (is_inside()) return;
-    at_stack_guarded([&](Thread& t) { markers_.append({now_ns(), value, static_cast<std::uint32_t>(kind), t.top->node}); });
+    at_stack_guarded(
+        [&](Thread& t) { markers_.append({now_ns(), value, static_cast<std::uint32_t>(kind), t.top->node}); });
 }
 
 void Recorder::on_refused(std::size_t bytes) noexcept {

@@ -1,8 +1,9 @@
-// The memory of the table of live blocks (live_table.h): which of its words there are, and how it grows. Little is mapped for a program with
-// few blocks, as address space may be limited (`ulimit -v`).
+// The memory of the table of live blocks (live_table.h): which of its words there are, and how it grows. Little is
+// mapped for a program with few blocks, as address space may be limited (`ulimit -v`).
 //
 //   region   4 GiB of address space: a byte for each stretch of 16 KiB, and where the words of its chunks are
-//   chunk    2 MiB of a region: the words of large blocks (36 KiB), and, once it has a small block, those of small ones (516 KiB)
+//   chunk    2 MiB of a region: the words of large blocks (36 KiB), and, once it has a small block, those of small ones
+//   (516 KiB)
 #pragma once
 
 #include <atomic>
@@ -23,20 +24,24 @@ struct Region {
     static constexpr std::size_t kChunks = std::size_t{1} << (kShift - kChunkShift);
     static constexpr std::uintptr_t kChunkBytes = std::uintptr_t{1} << kChunkShift,
                                     kStretchBytes = std::uintptr_t{1} << kStretchShift;
-    // kUsed where a stretch ever had a small block, and kOneLarge for each word of large blocks in it. An event of one kind of block learns
-    // here whether it must read the other table, which it mostly need not.
+    // kUsed where a stretch ever had a small block, and kOneLarge for each word of large blocks in it. An event of one
+    // kind of block learns here whether it must read the other table, which it mostly need not.
     static constexpr std::uint8_t kUsed = 1, kOneLarge = 2;
 
-    // For each chunk, where the words of address 0 would be if they went back as far: an address then needs no mask. 0: there are none.
-    // Who has words for small blocks has those for large ones.
+    // For each chunk, where the words of address 0 would be if they went back as far: an address then needs no mask. 0:
+    // there are none. Who has words for small blocks has those for large ones.
     std::uintptr_t small[kChunks], large[kChunks];
     std::uint8_t stretch[kStretches];
     std::uint32_t number;  // plus one
 
-    static std::uintptr_t in_region(std::uintptr_t address) noexcept { return address & ((std::uintptr_t{1} << kShift) - 1); }
+    static std::uintptr_t in_region(std::uintptr_t address) noexcept {
+        return address & ((std::uintptr_t{1} << kShift) - 1);
+    }
     // In 32 bits: it saves an instruction of each event.
     static_assert(kShift == 32);
-    static std::uint32_t chunk_of(std::uintptr_t address) noexcept { return static_cast<std::uint32_t>(address) >> kChunkShift; }
+    static std::uint32_t chunk_of(std::uintptr_t address) noexcept {
+        return static_cast<std::uint32_t>(address) >> kChunkShift;
+    }
     [[gnu::always_inline]] std::uint8_t& stretch_at(std::uintptr_t address) noexcept {
         return stretch[in_region(address) >> kStretchShift];
     }
@@ -82,8 +87,8 @@ public:
         return __atomic_load_n(&directory_[static_cast<std::uint16_t>(address >> Region::kShift)], __ATOMIC_ACQUIRE);
     }
 
-    // The region of an address with the words for a block there, made where they are not. Throws bad_alloc. Safe without the recorder's lock,
-    // which may be held.
+    // The region of an address with the words for a block there, made where they are not. Throws bad_alloc. Safe
+    // without the recorder's lock, which may be held.
     Region* with_words(std::uintptr_t address, bool is_small) {
         Region* const region = find(address);
         const bool is_ready = region != nullptr && (is_small ? region->has_small(address) : region->has_large(address));
@@ -110,7 +115,8 @@ public:
     template <typename Visit>  // visit(region)
     void each(Visit visit) const {
         regions_.each([&](void* at) {
-            if (auto& region = *static_cast<Region*>(at); __atomic_load_n(&region.number, __ATOMIC_ACQUIRE) != 0) visit(region);
+            if (auto& region = *static_cast<Region*>(at); __atomic_load_n(&region.number, __ATOMIC_ACQUIRE) != 0)
+                visit(region);
         });
     }
     template <typename Visit>  // visit(region, address of its first byte)
@@ -129,8 +135,10 @@ private:
     static constexpr std::size_t kRegions = std::size_t{1} << (kAddressBits - Region::kShift);
     static constexpr std::size_t kDirectoryBytes = (std::size_t{1} << 16) * sizeof(Region*);
     // Behind the words of a chunk, one for the size of its last block.
-    static constexpr std::size_t kSmallBytes = (Region::kChunkBytes >> Region::kSmallShift) * sizeof(std::uint32_t) + kPage;
-    static constexpr std::size_t kLargeBytes = (Region::kChunkBytes >> Region::kLargeShift) * sizeof(std::uint64_t) + kPage;
+    static constexpr std::size_t kSmallBytes =
+        (Region::kChunkBytes >> Region::kSmallShift) * sizeof(std::uint32_t) + kPage;
+    static constexpr std::size_t kLargeBytes =
+        (Region::kChunkBytes >> Region::kLargeShift) * sizeof(std::uint64_t) + kPage;
 
     [[gnu::noinline]] Region* make_room(std::uintptr_t address, bool is_small) {
         UninterruptedHold hold(growth_);
@@ -159,7 +167,8 @@ private:
     }
 
     Region** directory_ = nullptr;
-    PageStock regions_{round_up(sizeof(Region), kPage)}, small_words_{kSmallBytes, true}, large_words_{kLargeBytes, true};
+    PageStock regions_{round_up(sizeof(Region), kPage)}, small_words_{kSmallBytes, true},
+        large_words_{kLargeBytes, true};
     FutexMutex growth_;  // of who maps
 };
 

@@ -1,16 +1,19 @@
-// Which block lives at an address: two side tables over the address space, mapped only where blocks are. No hashing, no rehash.
+// Which block lives at an address: two side tables over the address space, mapped only where blocks are. No hashing, no
+// rehash.
 //
 //   small    one 32-bit word for each 16-byte granule, for blocks below 512 bytes
-//   large    one 64-bit word for each 512-byte granule, for the others: no two of them can start in one granule. A table as fine as
+//   large    one 64-bit word for each 512-byte granule, for the others: no two of them can start in one granule. A
+//   table as fine as
 //            the small one would cost a line of cache, and a quarter of their own size, for blocks that are far apart.
 //
 //   small word = 0            no block starts here
 //     top bit 0               a block starts here: 5 bits of size code, 26 bits of account
-//     top bit 1               the size of the block that started one granule before (allocators hand out multiples of 16, so a block
+//     top bit 1               the size of the block that started one granule before (allocators hand out multiples of
+//     16, so a block
 //                             of more than 16 bytes owns two granules; up to 16 the size is the code)
 //   large word = 0            no block starts here
-//     top bit 0               31 bits of size, 1 bit "more size in the next word", 5 bits of offset in the granule, 26 bits of account
-//     top bit 1               the size of the block that started one granule before, from bit 31 up
+//     top bit 0               31 bits of size, 1 bit "more size in the next word", 5 bits of offset in the granule, 26
+//     bits of account top bit 1               the size of the block that started one granule before, from bit 31 up
 //
 // Always: a block is in one of the tables, the one for its size.
 #pragma once
@@ -32,8 +35,8 @@ struct Block {
 
 class LiveTable : public LiveRegions {
 public:
-    // A forked child has its parent's heap, and puts few blocks into each of many gaps. There the first stretch of those that get their pages
-    // together has one of its own.
+    // A forked child has its parent's heap, and puts few blocks into each of many gaps. There the first stretch of
+    // those that get their pages together has one of its own.
     static inline constinit bool is_in_forked_child = false;
 
     static constexpr std::uint32_t kMaxAccount = (1u << 26) - 1;
@@ -41,21 +44,24 @@ public:
 
     using Region = hiwater::Region;
 
-    // The address that a block is kept under. jemalloc and its like have blocks of 8 bytes, two of them in a granule: the second one's is
-    // where no program has memory.
+    // The address that a block is kept under. jemalloc and its like have blocks of 8 bytes, two of them in a granule:
+    // the second one's is where no program has memory.
     static constexpr std::uintptr_t key_of(std::uintptr_t address) noexcept { return address ^ (address & 8) << 42; }
 
-    // The region of an address with room for a block of that size, made where there is none. Throws bad_alloc. Safe without any lock.
+    // The region of an address with room for a block of that size, made where there is none. Throws bad_alloc. Safe
+    // without any lock.
     Region* room_for(std::uintptr_t address, std::uint64_t bytes) { return with_words(address, bytes < kLargeBytes); }
     static bool has_room(const Region* region, std::uintptr_t address, std::uint64_t bytes) noexcept {
         return bytes < kLargeBytes ? region->has_small(address) : region->has_large(address);
     }
 
-    // Which table has the block that starts at the address, if one does. Safe without the lock for the thread that owns the block.
+    // Which table has the block that starts at the address, if one does. Safe without the lock for the thread that owns
+    // the block.
     enum class Place { nowhere, small, large };
     [[gnu::always_inline]] static Place place_of(Region* region, std::uintptr_t address) noexcept {
         const std::uint8_t stretch = __atomic_load_n(&region->stretch_at(address), __ATOMIC_ACQUIRE);
-        if (stretch > Region::kUsed && is_large_at(__atomic_load_n(region->large_at(address), __ATOMIC_RELAXED), address))
+        if (stretch > Region::kUsed &&
+            is_large_at(__atomic_load_n(region->large_at(address), __ATOMIC_RELAXED), address))
             return Place::large;
         // Reading a page of the table that was never used would make the kernel map one.
         return (stretch & Region::kUsed) != 0 && starts(*region->small_at(address)) ? Place::small : Place::nowhere;
@@ -66,11 +72,12 @@ public:
         return place == Place::large ? take_large(region, address) : Block{};
     }
 
-    // Puts a block in, where room_for() made room. What is found where its words go was freed behind our back: each such block is taken
-    // out and given to stale(block). There can be three: a small one, the large one around it, and one in the next granule.
+    // Puts a block in, where room_for() made room. What is found where its words go was freed behind our back: each
+    // such block is taken out and given to stale(block). There can be three: a small one, the large one around it, and
+    // one in the next granule.
     template <typename Stale>
-    [[gnu::always_inline]] static void insert(Region* region, std::uintptr_t address, std::uint64_t bytes, std::uint32_t account,
-                                              Stale stale) noexcept {
+    [[gnu::always_inline]] static void insert(Region* region, std::uintptr_t address, std::uint64_t bytes,
+                                              std::uint32_t account, Stale stale) noexcept {
         if (bytes >= kLargeBytes) return insert_large(region, address, bytes, account, stale);
         std::uint32_t* small = region->small_at(address);
         if (region->stretch_at(address) != Region::kUsed) [[unlikely]]
@@ -82,8 +89,8 @@ public:
         write_small(small, bytes, account);
     }
 
-    // The same for a small block in a stretch that has no large ones, where insert() finds nothing in its way; else nothing is done, and
-    // returns false.
+    // The same for a small block in a stretch that has no large ones, where insert() finds nothing in its way; else
+    // nothing is done, and returns false.
     [[gnu::always_inline]] static bool insert_small_fast(Region* region, std::uintptr_t address, std::uint64_t bytes,
                                                          std::uint32_t account) noexcept {
         std::uint32_t* small = region->small_at(address);
@@ -97,15 +104,17 @@ public:
         std::uint64_t* const large = region->find_large(address);
         if (large == nullptr) return false;
         std::uint8_t& stretch = region->stretch_at(address);
-        if (*large != 0 || bytes > kSizeMask || ((stretch & Region::kUsed) != 0 && *region->small_at(address) != 0)) return false;
+        if (*large != 0 || bytes > kSizeMask || ((stretch & Region::kUsed) != 0 && *region->small_at(address) != 0))
+            return false;
         change_stretch(stretch, Region::kOneLarge);
         *large = large_word(address, bytes, account);
         return true;
     }
 
-    // For threads that share the lock. Each touches the words of its own blocks alone; the count of a stretch is common. False, and
-    // nothing is done, where something is in the way, or the stretch is new.
-    static bool insert_shared(Region* region, std::uintptr_t address, std::uint64_t bytes, std::uint32_t account) noexcept {
+    // For threads that share the lock. Each touches the words of its own blocks alone; the count of a stretch is
+    // common. False, and nothing is done, where something is in the way, or the stretch is new.
+    static bool insert_shared(Region* region, std::uintptr_t address, std::uint64_t bytes,
+                              std::uint32_t account) noexcept {
         std::uint64_t* const large = region->find_large(address);
         if (large == nullptr) return false;
         const bool is_used = (__atomic_load_n(&region->stretch_at(address), __ATOMIC_RELAXED) & Region::kUsed) != 0;
@@ -195,10 +204,12 @@ public:
         each_stretch([&](const Region& region, std::uintptr_t start, std::uintptr_t end) {
             if (end % Region::kChunkBytes == 0) end += kLargeStep;  // the word behind
             std::size_t words = 0;
-            for (std::uint64_t *word = region.large_at(start), *last = word + (end - start) / kLargeStep; word < last; ++word)
+            for (std::uint64_t *word = region.large_at(start), *last = word + (end - start) / kLargeStep; word < last;
+                 ++word)
                 words += *word != 0;
             const std::uint8_t stretch = region.stretch_at(start);
-            sound = sound && stretch / Region::kOneLarge == words && ((stretch & Region::kUsed) == 0 || region.has_small(start));
+            sound = sound && stretch / Region::kOneLarge == words &&
+                    ((stretch & Region::kUsed) == 0 || region.has_small(start));
         });
         return sound;
     }
@@ -228,7 +239,9 @@ private:
     static constexpr std::uint64_t kSizeMask = (std::uint64_t{1} << 31) - 1;
 
     // Whether a word is the first one of its chunk.
-    static bool is_first(std::uintptr_t address, std::uintptr_t step) noexcept { return address % Region::kChunkBytes < step; }
+    static bool is_first(std::uintptr_t address, std::uintptr_t step) noexcept {
+        return address % Region::kChunkBytes < step;
+    }
     static std::uint64_t offset(std::uintptr_t address) noexcept { return address >> 4 & 31; }
     static std::uint64_t offset_of(std::uint64_t word) noexcept { return word >> kOffsetShift & 31; }
     // Whether a block starts at the word: it is not 0, and its top bit is.
@@ -238,9 +251,10 @@ private:
         return starts(word) && offset_of(word) == offset(address);
     }
 
-    // A page of the table that is first read and then written faults twice: the kernel lends its zero page for the reading, and
-    // takes it back at the writing with an interrupt to every processor. A first touch that counts as a write saves that.
-    // Heaps grow from one end to the other, so the pages around are wanted soon: a call for some costs little more than a fault for one.
+    // A page of the table that is first read and then written faults twice: the kernel lends its zero page for the
+    // reading, and takes it back at the writing with an interrupt to every processor. A first touch that counts as a
+    // write saves that. Heaps grow from one end to the other, so the pages around are wanted soon: a call for some
+    // costs little more than a fault for one.
     static void claim(Region* region, std::uintptr_t address) noexcept {
         static_assert(Region::kStretchBytes / kSmallStep * sizeof(std::uint32_t) == kPage);
         const std::uintptr_t first = address & ~(kTogether * Region::kStretchBytes - 1);
@@ -291,7 +305,9 @@ private:
         __builtin_memcpy(&both, word, sizeof both);
         return both;
     }
-    static void set_both_words(std::uint32_t* word, std::uint64_t both) noexcept { __builtin_memcpy(word, &both, sizeof both); }
+    static void set_both_words(std::uint32_t* word, std::uint64_t both) noexcept {
+        __builtin_memcpy(word, &both, sizeof both);
+    }
 
     static Block read_large(const std::uint64_t* word) noexcept {
         std::uint64_t bytes = *word >> kSizeShift & kSizeMask;
@@ -311,7 +327,8 @@ private:
         put_large<kApart>(region, address, 0, 0);
         return block;
     }
-    // The word of a large block, or the one behind it, becomes one or ceases to be one. The word behind a chunk counts with its last stretch.
+    // The word of a large block, or the one behind it, becomes one or ceases to be one. The word behind a chunk counts
+    // with its last stretch.
     template <bool kApart = false>
     static void put_large(Region* region, std::uintptr_t address, std::size_t behind, std::uint64_t value) noexcept {
         std::uint64_t* const word = region->large_at(address) + behind;
@@ -365,7 +382,8 @@ private:
             put_large(region, address, 1, kLargeContinued | bytes >> 31);
     }
 
-    // What lies where a new block starts: a block that starts there too, or the size word of one that started a granule before.
+    // What lies where a new block starts: a block that starts there too, or the size word of one that started a granule
+    // before.
     [[gnu::noinline]] static Block evict_small(std::uint32_t* word, std::uintptr_t address) noexcept {
         if ((*word & kContinued) != 0) {
             if (is_first(address, kSmallStep)) return *word = 0, Block{};

@@ -1,10 +1,11 @@
-// The recorded blocks of sampled mode, by address: few, so a hash table holds them; and before it a filter that most frees end at.
+// The recorded blocks of sampled mode, by address: few, so a hash table holds them; and before it a filter that most
+// frees end at.
 //
-//   filter   one byte for each 512 bytes of address space: how many recorded blocks start in it (255: at least so many, and for good)
-//   table    by the hash of the address
+//   filter   one byte for each 512 bytes of address space: how many recorded blocks start in it (255: at least so many,
+//   and for good) table    by the hash of the address
 //
-// The filter is read without the lock by the thread that frees a block: the count for that thread's own block was written before the
-// block was handed out. All else is under the recorder's lock.
+// The filter is read without the lock by the thread that frees a block: the count for that thread's own block was
+// written before the block was handed out. All else is under the recorder's lock.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +22,9 @@
 namespace hiwater {
 
 class SampleTable {
-    static std::uint64_t hash_of(std::uintptr_t address) noexcept { return (address >> 4) * 0x9e3779b97f4a7c15ULL >> 20; }
+    static std::uint64_t hash_of(std::uintptr_t address) noexcept {
+        return (address >> 4) * 0x9e3779b97f4a7c15ULL >> 20;
+    }
     struct Entry {
         std::uintptr_t address;
         std::uint64_t bytes;
@@ -108,11 +111,12 @@ public:
     }
 
 private:
-    // A part has the filters of 128 GiB, as pointers: programs have memory in a few places that are far apart, and address space may be
-    // limited (`ulimit -v`).
+    // A part has the filters of 128 GiB, as pointers: programs have memory in a few places that are far apart, and
+    // address space may be limited (`ulimit -v`).
     static constexpr unsigned kPartShift = 37, kStretchShift = 26, kSpanShift = 9, kAddressBits = 47;
     static constexpr std::size_t kParts = std::size_t{1} << (kAddressBits - kPartShift);
-    static constexpr std::size_t kFilters = std::size_t{1} << (kPartShift - kStretchShift), kPartBytes = kFilters * sizeof(void*);
+    static constexpr std::size_t kFilters = std::size_t{1} << (kPartShift - kStretchShift),
+                                 kPartBytes = kFilters * sizeof(void*);
     static constexpr std::uint8_t kFull = 255;
 
     struct Filter {

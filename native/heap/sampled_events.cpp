@@ -1,4 +1,5 @@
-// Events of blocks in a sampled recording: which allocations are recorded, and with what weight. sampling.h has the rules.
+// Events of blocks in a sampled recording: which allocations are recorded, and with what weight. sampling.h has the
+// rules.
 #include <sys/random.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -25,7 +26,8 @@ std::uint64_t any_number() noexcept {
 
 }  // namespace
 
-// A thread's first event in a sampled recording. With a seed, threads that start in the same order get the same random numbers.
+// A thread's first event in a sampled recording. With a seed, threads that start in the same order get the same random
+// numbers.
 void Recorder::begin_sampling(Thread& t) noexcept {
     if (t.sampled_session != 0) {  // otherwise the thread's memory is new
         for (std::size_t i = 0; i < sampling::kStreams; ++i) {
@@ -206,7 +208,8 @@ std::int64_t Recorder::standard_error_of_peak() const {
     for (std::uint32_t id = 1; sample_bytes_ != 0 && id < accounts_.size(); ++id)
         if (accounts_.record(id).sampled != 0 && Accounts::counted(accounts_.record(id).kind))
             sampled_bytes += static_cast<double>(accounts_.at_peak(id).bytes);
-    return static_cast<std::int64_t>(std::ceil(std::sqrt(static_cast<double>(sample_bytes_) * std::fmax(sampled_bytes, 0))));
+    return static_cast<std::int64_t>(
+        std::ceil(std::sqrt(static_cast<double>(sample_bytes_) * std::fmax(sampled_bytes, 0))));
 }
 
 }  // namespace hiwater

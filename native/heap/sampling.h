@@ -1,18 +1,19 @@
 // Which small blocks are recorded in sampled mode, and for how much each of them then stands.
 //
-// A thread's allocations of blocks below `sample_bytes` (S) form streams of bytes. A stream is divided into cells of S bytes, the first of
-// them beginning at a random place. In each cell one byte is sampled, each of the S with the same probability. A block that contains a
-// sampled byte is recorded. A block of n bytes (n < S) lies either in one cell, whose sampled byte is in the block with probability n/S,
-// or in two cells, with a bytes in one and n - a in the other, for each a from 1 to n - 1 with probability 1/S: then it may contain both
-// sampled bytes. So
+// A thread's allocations of blocks below `sample_bytes` (S) form streams of bytes. A stream is divided into cells of S
+// bytes, the first of them beginning at a random place. In each cell one byte is sampled, each of the S with the same
+// probability. A block that contains a sampled byte is recorded. A block of n bytes (n < S) lies either in one cell,
+// whose sampled byte is in the block with probability n/S, or in two cells, with a bytes in one and n - a in the other,
+// for each a from 1 to n - 1 with probability 1/S: then it may contain both sampled bytes. So
 //
 //   P(n) = n/S - sum over a of a (n - a) / S^3 = n/S - (n^3 - n) / (6 S^3)
 //
-// and a recorded block stands for n/P(n) bytes in 1/P(n) blocks, which makes every sum unbiased (D. Horvitz, D. Thompson, "A generalization
-// of sampling without replacement", 1952). The sampled bytes of different cells are independent and each cell has only one, so no two
-// blocks are recorded together more often than by chance: the variance of a sum is at most that of independent sampling, which is
-// n^2 (1 - P)/P <= n S for each block and S times the sum altogether, whatever the pattern of allocations. For blocks that stay live, one
-// after another, it is far lower: this is stratified sampling. All blocks of S bytes and more are recorded, and stand for themselves.
+// and a recorded block stands for n/P(n) bytes in 1/P(n) blocks, which makes every sum unbiased (D. Horvitz, D.
+// Thompson, "A generalization of sampling without replacement", 1952). The sampled bytes of different cells are
+// independent and each cell has only one, so no two blocks are recorded together more often than by chance: the
+// variance of a sum is at most that of independent sampling, which is n^2 (1 - P)/P <= n S for each block and S times
+// the sum altogether, whatever the pattern of allocations. For blocks that stay live, one after another, it is far
+// lower: this is stratified sampling. All blocks of S bytes and more are recorded, and stand for themselves.
 #pragma once
 
 #include <algorithm>
@@ -81,8 +82,9 @@ struct Cells {
     }
 };
 
-// Each thread has a stream for each size up to kLargestEqual, and one for the others. Long-lived and temporary objects often differ in size, and
-// in separate streams they disturb each other's figures less. And of equal blocks the bytes say how many there were.
+// Each thread has a stream for each size up to kLargestEqual, and one for the others. Long-lived and temporary objects
+// often differ in size, and in separate streams they disturb each other's figures less. And of equal blocks the bytes
+// say how many there were.
 inline constexpr std::size_t kLargestEqual = 512, kStreams = kLargestEqual + 2;
 inline std::size_t stream_of(std::size_t bytes) noexcept { return std::min(bytes, kStreams - 1); }
 
@@ -95,7 +97,8 @@ inline double probability(std::uint64_t bytes, std::uint64_t sample_bytes) noexc
 struct Weight {
     std::int64_t bytes, blocks;
 };
-// What a recorded block stands for. The same at its allocation and its free, because it depends on nothing but the size.
+// What a recorded block stands for. The same at its allocation and its free, because it depends on nothing but the
+// size.
 inline Weight weight(std::uint64_t bytes, std::uint64_t sample_bytes) noexcept {
     if (bytes >= sample_bytes) return {static_cast<std::int64_t>(bytes), 1};
     if (bytes == 0) return {0, 1};

@@ -1,5 +1,5 @@
-// Events of threads that share the lock: each thread counts in accounts of its own (accounting/thread_accounts.h). An event that needs more
-// takes the lock alone, which interrupts the sharing.
+// Events of threads that share the lock: each thread counts in accounts of its own (accounting/thread_accounts.h). An
+// event that needs more takes the lock alone, which interrupts the sharing.
 #include "stacks/current_stack.h"
 
 namespace hiwater {
@@ -7,7 +7,8 @@ namespace hiwater {
 using capture::Kind;
 
 bool Recorder::begin_sharing() noexcept {
-    // Meters read the common total at every event, sampled recordings mostly need no lock, and counters alone have no stacks to count by.
+    // Meters read the common total at every event, sampled recordings mostly need no lock, and counters alone have no
+    // stacks to count by.
     if (!is_on() || sampled() || only_counters_ || accounts_.is_peak_read()) return false;
     shared_room_below_peak_.store(accounts_.room_below_peak(), std::memory_order_relaxed);
     return true;
@@ -15,7 +16,8 @@ bool Recorder::begin_sharing() noexcept {
 
 ThreadLocalAccounting::Episode Recorder::merge(const Sharing& who) noexcept {
     Episode episode{0, 0};
-    accounts_.merge([&](const auto& visit) { who.each([&](LockTicket& ticket) { visit(Thread::of(ticket).accounts); }); });
+    accounts_.merge(
+        [&](const auto& visit) { who.each([&](LockTicket& ticket) { visit(Thread::of(ticket).accounts); }); });
     who.each([&](LockTicket& ticket) {
         ThreadAccounts& accounts = Thread::of(ticket).accounts;
         ticket.took_part = accounts.events() != 0;
@@ -33,8 +35,8 @@ void Recorder::merge_thread_accounts() noexcept {
     Hold hold(lock_);
 }
 
-// Records a block where the stack is known and has an account, its place in the table is free, and the total stays below the peak. Else
-// returns false.
+// Records a block where the stack is known and has an account, its place in the table is free, and the total stays
+// below the peak. Else returns false.
 template <Kind kKind>
 [[gnu::always_inline]] inline bool Recorder::add_shared(Thread& t, LiveTable::Region* region, std::uintptr_t address,
                                                         std::size_t bytes) noexcept {
@@ -49,15 +51,17 @@ template <Kind kKind>
     ThreadAccounts::Entry* const entry = t.accounts.entry_of(account);
     const auto size = static_cast<std::int64_t>(bytes);
     if (entry == nullptr || !t.accounts.may_grow(size, shared_room_below_peak_)) return false;
-    const bool goes_plainly = bytes < LiveTable::kLargeBytes && LiveTable::insert_small_fast(region, address, bytes, account);
+    const bool goes_plainly =
+        bytes < LiveTable::kLargeBytes && LiveTable::insert_small_fast(region, address, bytes, account);
     if (!goes_plainly && !LiveTable::insert_shared(region, address, bytes, account)) return false;
     t.accounts.add(*entry, size);
     t.last_block = address;
     return true;
 }
 
-// After Lock::enter_fast_path() returned false. Returns whether the thread shares the lock; else it has left the fast path. A busy thread
-// does not wait, because it may be the holder itself. While this one waits it is busy, so that its signal handlers do not wait either.
+// After Lock::enter_fast_path() returned false. Returns whether the thread shares the lock; else it has left the fast
+// path. A busy thread does not wait, because it may be the holder itself. While this one waits it is busy, so that its
+// signal handlers do not wait either.
 [[gnu::always_inline]] inline bool Recorder::share_or_leave(Thread& t) noexcept {
     if (lock_.shares(t.ticket)) [[likely]]
         return true;
@@ -67,12 +71,14 @@ template <Kind kKind>
     return lock_.wait_to_share(t.ticket);
 }
 
-// After Lock::enter_fast_path() returned false. A function apart from record_locked(), whose stack frame costs as much as all of this work.
+// After Lock::enter_fast_path() returned false. A function apart from record_locked(), whose stack frame costs as much
+// as all of this work.
 template <Kind kKind>
 void* Recorder::record_shared(Thread& t, LiveTable::Region* region, void* block, std::size_t bytes) noexcept {
     if (!share_or_leave(t)) [[unlikely]]
         return record_locked(block, bytes, kKind);
-    const bool is_recorded = bytes < kLargeChange && add_shared<kKind>(t, region, reinterpret_cast<std::uintptr_t>(block), bytes);
+    const bool is_recorded =
+        bytes < kLargeChange && add_shared<kKind>(t, region, reinterpret_cast<std::uintptr_t>(block), bytes);
     Lock::leave_fast_path(t.ticket);
     return is_recorded ? block : record_locked(block, bytes, kKind);
 }

@@ -13,9 +13,10 @@
 namespace hiwater::holders {
 
 static_assert(HW_MODULE == static_cast<int>(LabelKind::module) && HW_FRAME == static_cast<int>(LabelKind::frame) &&
-              HW_THREAD == static_cast<int>(LabelKind::thread) && HW_EXCEPTION == static_cast<int>(LabelKind::exception) &&
-              HW_NONE == static_cast<int>(LabelKind::none) && HW_VARIABLE == static_cast<int>(LabelKind::variable) &&
-              HW_LOCAL == static_cast<int>(LabelKind::local) && HW_MEMBER == static_cast<int>(LabelKind::member) &&
+              HW_THREAD == static_cast<int>(LabelKind::thread) &&
+              HW_EXCEPTION == static_cast<int>(LabelKind::exception) && HW_NONE == static_cast<int>(LabelKind::none) &&
+              HW_VARIABLE == static_cast<int>(LabelKind::variable) && HW_LOCAL == static_cast<int>(LabelKind::local) &&
+              HW_MEMBER == static_cast<int>(LabelKind::member) &&
               HW_NAMESPACE == static_cast<int>(LabelKind::namespace_) && HW_KEY == static_cast<int>(LabelKind::key) &&
               HW_VALUE == static_cast<int>(LabelKind::value) && HW_ITEM == static_cast<int>(LabelKind::item));
 
@@ -23,13 +24,15 @@ static_assert(HW_MODULE == static_cast<int>(LabelKind::module) && HW_FRAME == st
 template <typename FindBlock>
 class InterpreterHeap : Uncopied {
 public:
-    InterpreterHeap(const hw_heap_roots& roots, const char* internal_prefix, const FindBlock& find_block, Result* progress)
+    InterpreterHeap(const hw_heap_roots& roots, const char* internal_prefix, const FindBlock& find_block,
+                    Result* progress)
         : roots_(roots), internal_prefix_(internal_prefix), find_block_(find_block), progress_(progress) {}
 
     template <typename Visit>
     void each_tracked(Visit visit) {
         hw_heap_each_tracked(
-            &roots_, [](void* context, const void* object) { (*static_cast<Visit*>(context))(as_address(object)); }, &visit);
+            &roots_, [](void* context, const void* object) { (*static_cast<Visit*>(context))(as_address(object)); },
+            &visit);
     }
     template <typename Visit>
     void each_root(Visit visit) {
@@ -71,8 +74,8 @@ public:
     // Before measure(): a block that is an object belongs to no other.
     void know_objects(const ObjectSet& objects) { objects_ = &objects; }
 
-    // The object's own block, and blocks whose addresses are in its words, or in those of these blocks: lists' items, arrays' data, structs of C
-    // and C++. A block counts once: with the object that the traversal meets first.
+    // The object's own block, and blocks whose addresses are in its words, or in those of these blocks: lists' items,
+    // arrays' data, structs of C and C++. A block counts once: with the object that the traversal meets first.
     template <typename Visit>
     void measure(std::uintptr_t address, Visit visit) {
         const void* const object = as_object(address);
@@ -122,7 +125,8 @@ private:
         if (objects_->contains(start) || !claimed_.add(start)) return true;
         visit(block.account, block.bytes);
         if (depth != 0 && block.bytes <= kLargestStruct && start % sizeof(std::uintptr_t) == 0)
-            claim_words(reinterpret_cast<const std::uintptr_t*>(start), block.bytes / sizeof(std::uintptr_t), depth - 1, visit);
+            claim_words(reinterpret_cast<const std::uintptr_t*>(start), block.bytes / sizeof(std::uintptr_t), depth - 1,
+                        visit);
         return true;
     }
 

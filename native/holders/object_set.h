@@ -1,8 +1,9 @@
 // Which addresses are objects, and a number for each.
 //
-// A bitmap for each stretch of 4 MiB that has objects: one bit for each 16 bytes, where CPython's heap starts its objects; or, where an object
-// starts elsewhere (static ones may), one for each 8 bytes. 8 MiB of bitmap describe 1 GiB that is full of objects. Once the set is sealed, an
-// object's number is its rank: how many objects of the set have lower places, by stretch and address.
+// A bitmap for each stretch of 4 MiB that has objects: one bit for each 16 bytes, where CPython's heap starts its
+// objects; or, where an object starts elsewhere (static ones may), one for each 8 bytes. 8 MiB of bitmap describe 1 GiB
+// that is full of objects. Once the set is sealed, an object's number is its rank: how many objects of the set have
+// lower places, by stretch and address.
 #pragma once
 
 #include <bit>
@@ -123,7 +124,8 @@ private:
         fresh.words = new_words(fresh);
         stretches_.push_back(fresh);
         const std::uint64_t key = (address >> kStretchShift) + 1;
-        index_.put({key, static_cast<std::uint32_t>(stretches_.size() - 1)}, [key](const Slot& it) { return it.key == key; });
+        index_.put({key, static_cast<std::uint32_t>(stretches_.size() - 1)},
+                   [key](const Slot& it) { return it.key == key; });
         return stretches_[stretches_.size() - 1];
     }
     static std::uint64_t* new_words(const Stretch& stretch) {

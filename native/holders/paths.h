@@ -1,10 +1,10 @@
-// The ways that lead from a root to objects: a tree of steps. Objects that are reached by the same steps are one path, so there are about as
-// many paths as the program's code has ways to hold something, and not as many as it has objects.
+// The ways that lead from a root to objects: a tree of steps. Objects that are reached by the same steps are one path,
+// so there are about as many paths as the program's code has ways to hold something, and not as many as it has objects.
 //
-//   path 0 is above all roots. Every other one has a parent, a label (which variable, attribute, item …) and the type of its objects.
-//   Objects that are referred to once are apart from those that are referred to more often: if others refer to a few of a path's objects, that
-//   must not make the path's holder lose the others (reference_graph.h).
-//   A step that occurs among a path's ancestors leads back to that ancestor: a linked list of any length has one path.
+//   path 0 is above all roots. Every other one has a parent, a label (which variable, attribute, item …) and the type
+//   of its objects. Objects that are referred to once are apart from those that are referred to more often: if others
+//   refer to a few of a path's objects, that must not make the path's holder lose the others (reference_graph.h). A
+//   step that occurs among a path's ancestors leads back to that ancestor: a linked list of any length has one path.
 #pragma once
 
 #include <cstddef>
@@ -102,12 +102,14 @@ private:
         return paths_[a].kind == paths_[b].kind && paths_[a].text == paths_[b].text && paths_[a].type == paths_[b].type;
     }
 
-    // Among the ancestors, or a new one. The namespace of an object is no way back to that of another one that holds it.
+    // Among the ancestors, or a new one. The namespace of an object is no way back to that of another one that holds
+    // it.
     std::uint32_t place_of(std::uint32_t parent, Label label, const void* type, bool is_shared) {
         if (!is_root(label.kind))
             for (std::uint32_t at = parent; at != kTop; at = paths_[at].parent) {
                 const Path& path = paths_[at];
-                if (path.kind == label.kind && path.text == label.text && path.type == type && path.is_shared == is_shared &&
+                if (path.kind == label.kind && path.text == label.text && path.type == type &&
+                    path.is_shared == is_shared &&
                     (label.kind != LabelKind::namespace_ || is_same_step(path.parent, parent)))
                     return at;
             }

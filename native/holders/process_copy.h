@@ -1,7 +1,8 @@
 // Work on a copy of the process, as it is at one instant, while the process itself goes on.
 //
-// The copy is a child that no fork handler, and nobody who waits for children or for SIGCHLD, notices. It shares pages with the process until one
-// of the two writes to them. Its files are closed at once, it answers no signal, leaves no core file, and ends with the thread that made it.
+// The copy is a child that no fork handler, and nobody who waits for children or for SIGCHLD, notices. It shares pages
+// with the process until one of the two writes to them. Its files are closed at once, it answers no signal, leaves no
+// core file, and ends with the thread that made it.
 #pragma once
 
 #include <fcntl.h>
@@ -25,7 +26,8 @@ class ProcessCopy : Uncopied {
 public:
     enum class End { finished, crashed, timed_out };
 
-    // Work must need no lock, no heap and no file: another thread may have been anywhere when the copy was made. Returns 0 or an errno value.
+    // Work must need no lock, no heap and no file: another thread may have been anywhere when the copy was made.
+    // Returns 0 or an errno value.
     template <typename Work>
     int start(const Work& work) noexcept {
         sigset_t all, before;
@@ -96,7 +98,8 @@ private:
     [[noreturn]] static void leave(int code) noexcept {
         for (;;) raw::syscall(SYS_exit_group, code);
     }
-    // A wait that ended for another reason than the copy's end is taken for its end: then somebody else has waited for it.
+    // A wait that ended for another reason than the copy's end is taken for its end: then somebody else has waited for
+    // it.
     bool is_waited_for(int* status, int options) const noexcept {
         const long waited = raw::syscall(SYS_wait4, pid_, status, options | __WALL, nullptr);
         return waited == pid_ || (waited < 0 && errno != EINTR);

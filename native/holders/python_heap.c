@@ -13,7 +13,8 @@
 #include <string.h>
 #include <structmember.h>
 
-/* --- What differs between versions ------------------------------------------------------------------------------------------------- */
+/* --- What differs between versions
+ * ------------------------------------------------------------------------------------------------- */
 
 typedef struct _PyInterpreterFrame frame_t;
 
@@ -83,7 +84,9 @@ static PyObject* dict_of(PyObject* o) {
     return type->tp_dictoffset > 0 ? *(PyObject**)((char*)o + type->tp_dictoffset) : NULL;
 }
 
-/* --- References ---------------------------------------------------------------------------------------------------------------------- */
+/* --- References
+ * ----------------------------------------------------------------------------------------------------------------------
+ */
 
 typedef struct {
     PyObject* source;
@@ -187,7 +190,9 @@ void hw_object_each_reference(const void* object, int is_namespace, hw_visit_ref
     }
 }
 
-/* --- What exists --------------------------------------------------------------------------------------------------------------------- */
+/* --- What exists
+ * ---------------------------------------------------------------------------------------------------------------------
+ */
 
 hw_heap_roots hw_heap_find_roots(void) {
     PyObject* const modules = PyImport_GetModuleDict();
@@ -229,7 +234,8 @@ static int is_below(PyObject* file, const char* prefix) {
 static void each_local(const frame_t* frame, PyCodeObject* code, hw_visit_root visit, void* context) {
     for (int i = 0; i < code->co_nlocalsplus; ++i) {
         PyObject* const value = local_of(frame, i);
-        if (value != NULL) visit(context, HW_FRAME, code, value, HW_LOCAL, PyTuple_GET_ITEM(code->co_localsplusnames, i));
+        if (value != NULL)
+            visit(context, HW_FRAME, code, value, HW_LOCAL, PyTuple_GET_ITEM(code->co_localsplusnames, i));
     }
     if (frame->f_locals != NULL) visit(context, HW_FRAME, code, frame->f_locals, HW_NAMESPACE, NULL);
     PyObject* const function = function_of(frame);

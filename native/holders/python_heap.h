@@ -1,7 +1,8 @@
 /* Reading the interpreter's heap of objects: what exists, what refers to what, and where roots are.
  *
- * For a copy of the process alone (process_copy.h), made while its thread had the GIL: nothing else runs there, and lists of the collector are
- * whole. Nothing here takes a lock, allocates, touches a reference count or calls Python code; objects' tp_traverse functions are called.
+ * For a copy of the process alone (process_copy.h), made while its thread had the GIL: nothing else runs there, and
+ * lists of the collector are whole. Nothing here takes a lock, allocates, touches a reference count or calls Python
+ * code; objects' tp_traverse functions are called.
  */
 #ifndef HIWATER_PYTHON_HEAP_H
 #define HIWATER_PYTHON_HEAP_H
@@ -14,13 +15,23 @@ extern "C" {
 
 /* Numbers of LabelKind (paths.h). */
 enum { HW_MODULE = 1, HW_FRAME = 2, HW_THREAD = 3, HW_EXCEPTION = 4 };
-enum { HW_NONE = 0, HW_VARIABLE = 7, HW_LOCAL = 8, HW_MEMBER = 9, HW_NAMESPACE = 10, HW_KEY = 11, HW_VALUE = 12, HW_ITEM = 13 };
+enum {
+    HW_NONE = 0,
+    HW_VARIABLE = 7,
+    HW_LOCAL = 8,
+    HW_MEMBER = 9,
+    HW_NAMESPACE = 10,
+    HW_KEY = 11,
+    HW_VALUE = 12,
+    HW_ITEM = 13
+};
 
 typedef void (*hw_visit_object)(void* context, const void* object);
 /* `text` is a Python str for HW_VARIABLE and HW_LOCAL, a C string for HW_MEMBER, else NULL. */
 typedef void (*hw_visit_reference)(void* context, const void* object, int kind, const void* text);
 /* `root_text` is a Python str for HW_MODULE, a code object for HW_FRAME, else NULL. */
-typedef void (*hw_visit_root)(void* context, int root_kind, const void* root_text, const void* object, int kind, const void* text);
+typedef void (*hw_visit_root)(void* context, int root_kind, const void* root_text, const void* object, int kind,
+                              const void* text);
 
 /* What roots are looked for from: taken by the thread that has the GIL, before the copy is made. */
 typedef struct {
@@ -31,8 +42,8 @@ hw_heap_roots hw_heap_find_roots(void);
 
 /* Every object that the collector lists, of the state's interpreter. */
 void hw_heap_each_tracked(const hw_heap_roots* roots, hw_visit_object visit, void* context);
-/* Modules first, then the frames of all threads, then what threads keep, then exceptions that are being handled. Frames of code below
- * `internal_prefix` are left out. */
+/* Modules first, then the frames of all threads, then what threads keep, then exceptions that are being handled. Frames
+ * of code below `internal_prefix` are left out. */
 void hw_heap_each_root(const hw_heap_roots* roots, const char* internal_prefix, hw_visit_root visit, void* context);
 /* Each reference that an object has. `is_namespace`: its keys name variables or attributes. */
 void hw_object_each_reference(const void* object, int is_namespace, hw_visit_reference visit, void* context);
@@ -48,12 +59,14 @@ uintptr_t hw_object_block(const void* object);
 uint64_t hw_object_bytes(const void* object);
 /* A block beside it, with the values of its attributes; 0 where there is none. */
 uintptr_t hw_object_values_block(const void* object);
-/* The buffer of a list, a dict, a set, a bytearray or an array of numpy's, and its size by the object's own account: for one that was not recorded. 0 where
- * there is none. */
+/* The buffer of a list, a dict, a set, a bytearray or an array of numpy's, and its size by the object's own account:
+ * for one that was not recorded. 0 where there is none. */
 uintptr_t hw_object_buffer(const void* object, uint64_t* bytes);
-/* The words of an object in which C code may keep addresses of blocks that belong to it; returns how many. 0 for types that have none. */
+/* The words of an object in which C code may keep addresses of blocks that belong to it; returns how many. 0 for types
+ * that have none. */
 uint32_t hw_object_words(const void* object, const uintptr_t** words);
-/* Whether its words may have references that its tp_traverse leaves out. Those of the language's own types have none, or do not own what they lead to. */
+/* Whether its words may have references that its tp_traverse leaves out. Those of the language's own types have none,
+ * or do not own what they lead to. */
 int hw_object_may_hide_references(const void* object);
 int hw_object_is_weak_list(const void* object, const uintptr_t* word); /* the word leads to weak references to it */
 

@@ -28,7 +28,9 @@ int64_t hw_object_references_to(const void* object) { return (int64_t)Py_REFCNT(
 
 const void* hw_object_type(const void* object) { return Py_TYPE(as_object(object)); }
 
-uintptr_t hw_object_block(const void* object) { return (uintptr_t)object - _PyType_PreHeaderSize(Py_TYPE(as_object(object))); }
+uintptr_t hw_object_block(const void* object) {
+    return (uintptr_t)object - _PyType_PreHeaderSize(Py_TYPE(as_object(object)));
+}
 
 /* Their types have a size of items, and they are no PyVarObject. */
 static int has_no_item_count(PyObject* o) {
@@ -42,7 +44,8 @@ uint64_t hw_object_bytes(const void* object) {
     uint64_t bytes = _PyType_PreHeaderSize(type) + (uint64_t)type->tp_basicsize;
     if (PyUnicode_Check(o)) return bytes + (uint64_t)PyUnicode_GET_LENGTH(o) * PyUnicode_KIND(o);
     if (type->tp_itemsize == 0 || PyType_Check(o) || has_no_item_count(o)) return bytes;
-    const Py_ssize_t items = PyLong_Check(o) ? 1 : ((PyVarObject*)o)->ob_size; /* of an int the sign and the count share a word */
+    const Py_ssize_t items =
+        PyLong_Check(o) ? 1 : ((PyVarObject*)o)->ob_size; /* of an int the sign and the count share a word */
     return items > 0 ? bytes + (uint64_t)items * (uint64_t)type->tp_itemsize : bytes;
 }
 
@@ -50,7 +53,8 @@ uintptr_t hw_object_values_block(const void* object) {
 #if PY_VERSION_HEX < 0x030d0000
     const PyDictValues* values = values_of(as_object(object));
     if (values == NULL) return 0;
-    return (uintptr_t)values - ((const uint8_t*)values)[-1]; /* the byte before the values is the size of what lies before them */
+    return (uintptr_t)values -
+           ((const uint8_t*)values)[-1]; /* the byte before the values is the size of what lies before them */
 #else
     (void)object;
     return 0;
@@ -69,8 +73,9 @@ typedef struct {
 static const array_t* as_array(PyObject* o) {
     PyTypeObject* type = Py_TYPE(o);
     while (type->tp_base != NULL && type->tp_base != &PyBaseObject_Type) type = type->tp_base;
-    return type->tp_basicsize >= (Py_ssize_t)sizeof(array_t) && strcmp(type->tp_name, "numpy.ndarray") == 0 ? (const array_t*)o
-                                                                                                            : NULL;
+    return type->tp_basicsize >= (Py_ssize_t)sizeof(array_t) && strcmp(type->tp_name, "numpy.ndarray") == 0
+               ? (const array_t*)o
+               : NULL;
 }
 
 static int owns_data(const array_t* array) {
@@ -103,7 +108,8 @@ uintptr_t hw_object_buffer(const void* object, uint64_t* bytes) {
     }
     if (PyDict_Check(o)) {
         PyDictObject* const dict = (PyDictObject*)o;
-        if (dict->ma_values != NULL || dict->ma_keys->dk_log2_size == 0) return 0; /* its class's; the one of all empty dicts */
+        if (dict->ma_values != NULL || dict->ma_keys->dk_log2_size == 0)
+            return 0; /* its class's; the one of all empty dicts */
         *bytes = keys_bytes(dict->ma_keys);
         return (uintptr_t)dict->ma_keys;
     }
@@ -129,7 +135,8 @@ uint32_t hw_object_words(const void* object, const uintptr_t** words) {
     PyObject* const o = as_object(object);
     PyTypeObject* const type = Py_TYPE(o);
     enum {
-        kPlain = Py_TPFLAGS_LONG_SUBCLASS | Py_TPFLAGS_TUPLE_SUBCLASS | Py_TPFLAGS_BYTES_SUBCLASS | Py_TPFLAGS_UNICODE_SUBCLASS
+        kPlain = Py_TPFLAGS_LONG_SUBCLASS | Py_TPFLAGS_TUPLE_SUBCLASS | Py_TPFLAGS_BYTES_SUBCLASS |
+        Py_TPFLAGS_UNICODE_SUBCLASS
     };
     if (is_static_type(o)) return 0; /* shorter than its type says */
     if ((type->tp_flags & kPlain) != 0 || type == &PyFloat_Type || PyMemoryView_Check(o)) return 0;
@@ -146,8 +153,9 @@ uint32_t hw_object_words(const void* object, const uintptr_t** words) {
 
 int hw_object_may_hide_references(const void* object) {
     PyObject* const o = as_object(object);
-    return !PyType_Check(o) && !PyWeakref_Check(o) && !PyFunction_Check(o) && !PyModule_Check(o) && !PyDict_CheckExact(o) &&
-           !PyList_CheckExact(o) && !PyAnySet_CheckExact(o) && !PyFrame_Check(o) && !PyCode_Check(o);
+    return !PyType_Check(o) && !PyWeakref_Check(o) && !PyFunction_Check(o) && !PyModule_Check(o) &&
+           !PyDict_CheckExact(o) && !PyList_CheckExact(o) && !PyAnySet_CheckExact(o) && !PyFrame_Check(o) &&
+           !PyCode_Check(o);
 }
 
 int hw_object_is_weak_list(const void* object, const uintptr_t* word) {

@@ -1,8 +1,9 @@
 // Which paths refer to which, and what each path alone holds.
 //
-// Path D dominates path P if every way from a root to an object of P goes through an object of D (T. Lengauer, R. E. Tarjan, "A fast algorithm
-// for finding dominators in a flowgraph", 1979). All ways between objects are ways between their paths. So if D dominates P here, then without the
-// objects of D nothing would hold those of P: the retained bytes of a path are a lower bound of what its objects retain together.
+// Path D dominates path P if every way from a root to an object of P goes through an object of D (T. Lengauer, R. E.
+// Tarjan, "A fast algorithm for finding dominators in a flowgraph", 1979). All ways between objects are ways between
+// their paths. So if D dominates P here, then without the objects of D nothing would hold those of P: the retained
+// bytes of a path are a lower bound of what its objects retain together.
 #pragma once
 
 #include <algorithm>
@@ -33,7 +34,8 @@ public:
         last_ = {from, to, 1};
     }
 
-    // Fills `dominator` and `retained_bytes` of all paths, from their `bytes`. O(edges) for most graphs. Throws bad_alloc.
+    // Fills `dominator` and `retained_bytes` of all paths, from their `bytes`. O(edges) for most graphs. Throws
+    // bad_alloc.
     void dominate(Paths& paths) {
         collect();
         number_in_postorder(paths.size());
@@ -48,7 +50,8 @@ public:
     }
 
 private:
-    // Beyond that, a path that edges are missing of counts as held by a root: what its holders retain is then less than it might be.
+    // Beyond that, a path that edges are missing of counts as held by a root: what its holders retain is then less than
+    // it might be.
     static constexpr std::size_t kMostEdges = 2 << 20;
     static constexpr std::uint32_t kUnreached = 0;
 

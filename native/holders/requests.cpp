@@ -14,7 +14,8 @@ namespace {
 
 constexpr std::uint64_t kLongestNs = 120'000'000'000;
 
-// The sampler's thread changes `requested` to nothing and `searching` to `idle`, the main thread `requested` to another.
+// The sampler's thread changes `requested` to nothing and `searching` to `idle`, the main thread `requested` to
+// another.
 enum class State { idle, requested, searching };
 std::atomic<State> g_state{State::idle};
 std::uint32_t g_request = 0;

@@ -3,7 +3,8 @@
 
 namespace hiwater::holder_requests {
 
-// From the sampler's thread, at each of its ticks: has the main thread begin a search that was asked for, and keeps what one has found.
+// From the sampler's thread, at each of its ticks: has the main thread begin a search that was asked for, and keeps
+// what one has found.
 void consider() noexcept;
 // Once the sampler's thread has ended for good: a search that goes on is ended. In a forked child, it is forgotten.
 void abandon() noexcept;

@@ -69,8 +69,8 @@ class SharedResult : Uncopied {
 public:
     SharedResult() noexcept {
         own_limit.add(sizeof(Result));
-        void* const at =
-            raw::mmap(nullptr, sizeof(Result), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        void* const at = raw::mmap(nullptr, sizeof(Result), PROT_READ | PROT_WRITE,
+                                   MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (at == MAP_FAILED) {
             own_limit.remove(sizeof(Result));
             return;

@@ -20,8 +20,8 @@ namespace {
 
 // In the copy of the process.
 template <typename FindBlock, typename EachBlock>
-void traverse(const hw_heap_roots& roots, const char* internal_prefix, const FindBlock& find_block, const EachBlock& each_block,
-              const Wanted& wanted, Result* result) {
+void traverse(const hw_heap_roots& roots, const char* internal_prefix, const FindBlock& find_block,
+              const EachBlock& each_block, const Wanted& wanted, Result* result) {
     try {
         InterpreterHeap heap(roots, internal_prefix, find_block, result);
         Traversal traversal(heap);
@@ -51,8 +51,8 @@ std::string Search::failure() const {
     const std::string type(found.type_name, ::strnlen(found.type_name, sizeof found.type_name));
     if (found.has_no_memory) return "there was not enough memory for it";
     if (copy_.end() == ProcessCopy::End::timed_out)
-        return "it took longer than " + std::to_string(duration_ns_ / 1'000'000'000) + " s; the last objects it read are of type " +
-               type;
+        return "it took longer than " + std::to_string(duration_ns_ / 1'000'000'000) +
+               " s; the last objects it read are of type " + type;
     const std::string signal = " (signal " + std::to_string(copy_.signal()) + ")";
     if (type.empty() || copy_.signal() == SIGKILL) return "its process was ended" + signal;
     return "it crashed while it read an object of type " + type + signal;
@@ -76,9 +76,10 @@ int Recorder::begin_search(holders::Search& search) noexcept {
             if (!is_sampled) live_.each([&](std::uintptr_t, const Block& block) { visit(block); });
         };
         live_.kept_at_fork([&] {
-            error = search.start([&](const hw_heap_roots& roots, const holders::Wanted& wanted, holders::Result* result) {
-                holders::traverse(roots, codes_.internal_prefix(), find_block, each_block, wanted, result);
-            });
+            error =
+                search.start([&](const hw_heap_roots& roots, const holders::Wanted& wanted, holders::Result* result) {
+                    holders::traverse(roots, codes_.internal_prefix(), find_block, each_block, wanted, result);
+                });
         });
         // Another process that asked for it learns that it has begun.
         if (error == 0) file_.header().search_error = EINPROGRESS;
@@ -115,9 +116,10 @@ int Recorder::end_search(const holders::Search& search, std::string_view name, s
         const std::string failure = search.failure();
         if (!failure.empty()) record.failure = tree_.string(failure);
         for (const holders::PathRow& row : found.paths)
-            holder_paths_.append({row.parent, row.dominator, row.kind, row.is_shared, text(row.label), text(row.type), row.objects,
-                                  row.bytes, row.retained_bytes});
-        for (const holders::BlockRow& row : found.blocks) holder_blocks_.append({row.path, row.account, row.blocks, row.bytes});
+            holder_paths_.append({row.parent, row.dominator, row.kind, row.is_shared, text(row.label), text(row.type),
+                                  row.objects, row.bytes, row.retained_bytes});
+        for (const holders::BlockRow& row : found.blocks)
+            holder_blocks_.append({row.path, row.account, row.blocks, row.bytes});
         for (const holders::ReferenceRow& row : found.references_between)
             holder_references_.append({row.from, row.to, row.references});
         holder_searches_.append(record);

@@ -14,7 +14,8 @@ class Search : Uncopied {
 public:
     explicit Search(const Wanted& wanted = {}) noexcept : wanted_(wanted) {}
 
-    // Under the recorder's lock, which the copy then has, too; the caller holds the GIL. `work(roots, wanted, result)` runs in the copy.
+    // Under the recorder's lock, which the copy then has, too; the caller holds the GIL. `work(roots, wanted, result)`
+    // runs in the copy.
     template <typename Work>
     int start(const Work& work) noexcept {
         if (shared_.get() == nullptr) return ENOMEM;

@@ -18,7 +18,8 @@ namespace hiwater::holders {
 template <typename Heap>
 class Selection : Uncopied {
 public:
-    Selection(const Traversal<Heap>& traversal, Result* out) : traversal_(traversal), paths_(traversal.paths()), out_(*out) {}
+    Selection(const Traversal<Heap>& traversal, Result* out)
+        : traversal_(traversal), paths_(traversal.paths()), out_(*out) {}
 
     // `each_block(visit)` calls visit(block) for every recorded block. Throws bad_alloc.
     template <typename EachBlock>
@@ -56,14 +57,15 @@ private:
         for (std::uint32_t at = path; at != Paths::kTop && row_of_[at] == 0; at = paths_[at].parent) row_of_[at] = 1;
         return true;
     }
-    // A part of the room is for all paths alike. Then come objects of other types than the language's own: a program has few of them, and is
-    // asked for them. Most small paths are functions and texts of modules.
+    // A part of the room is for all paths alike. Then come objects of other types than the language's own: a program
+    // has few of them, and is asked for them. Most small paths are functions and texts of modules.
     void keep_largest(const void* type) {
         PageVector<std::uint32_t> order;
         for (std::uint32_t path = 1; path < paths_.size(); ++path) order.push_back(path);
         std::sort(order.begin(), order.end(), [this](std::uint32_t a, std::uint32_t b) {
-            return paths_[a].retained_bytes != paths_[b].retained_bytes ? paths_[a].retained_bytes > paths_[b].retained_bytes
-                                                                        : a < b;
+            return paths_[a].retained_bytes != paths_[b].retained_bytes
+                       ? paths_[a].retained_bytes > paths_[b].retained_bytes
+                       : a < b;
         });
         const auto keep_those = [&](std::uint32_t most, const auto& is_meant) {
             for (const std::uint32_t path : order)
@@ -72,14 +74,16 @@ private:
         const auto is_any = [](const void*) { return true; };
         if (type != nullptr) keep_those(Result::kMostPaths, [type](const void* other) { return other == type; });
         keep_those(Result::kMostPaths / 3, is_any);
-        keep_those(Result::kMostPaths, [](const void* other) { return other != nullptr && !hw_type_is_builtin(other); });
+        keep_those(Result::kMostPaths,
+                   [](const void* other) { return other != nullptr && !hw_type_is_builtin(other); });
         keep_those(Result::kMostPaths, is_any);
     }
 
     void write_path(std::uint32_t path) {
         const Path& p = paths_[path];
-        out_.paths.append({row_of_[p.parent], row_of_[p.dominator], static_cast<std::uint32_t>(p.kind), p.is_shared ? 1U : 0U,
-                           text(label_naming(p.kind), p.text), text(Naming::type, p.type), p.objects, p.bytes, p.retained_bytes});
+        out_.paths.append({row_of_[p.parent], row_of_[p.dominator], static_cast<std::uint32_t>(p.kind),
+                           p.is_shared ? 1U : 0U, text(label_naming(p.kind), p.text), text(Naming::type, p.type),
+                           p.objects, p.bytes, p.retained_bytes});
     }
     // What is recorded and belongs to no object that was found, by account.
     template <typename EachBlock>

@@ -1,19 +1,20 @@
-// One traversal of a heap of objects: by which path each is held, how many and how large the objects of a path are, and who allocated them.
+// One traversal of a heap of objects: by which path each is held, how many and how large the objects of a path are, and
+// who allocated them.
 //
 // `Heap` is what is traversed: CPython's (python_heap.h), or a test's. It has
-//   each_tracked(visit)                  visit(address): every object that may have references and that the collector lists
-//   each_root(visit)                     visit(root, label, address): what is held from outside; with the label `none` the object is the root's own
-//   references(address, is_namespace, visit)   visit(label, address): what an object refers to, once for each reference
-//   hidden(address, visit)               visit(address): what else it may refer to
-//   is_container(address)                whether it may have references
-//   is_listed(address)                   whether each_tracked() visits it
-//   is_immortal(address)                 whether nothing frees it: it is nobody's
+//   each_tracked(visit)                  visit(address): every object that may have references and that the collector
+//   lists each_root(visit)                     visit(root, label, address): what is held from outside; with the label
+//   `none` the object is the root's own references(address, is_namespace, visit)   visit(label, address): what an
+//   object refers to, once for each reference hidden(address, visit)               visit(address): what else it may
+//   refer to is_container(address)                whether it may have references is_listed(address) whether
+//   each_tracked() visits it is_immortal(address)                 whether nothing frees it: it is nobody's
 //   references_to(address)               its reference count
 //   type_of(address)                     compared, and stored
 //   know_objects(objects)                called once all objects are known
 //   measure(address, visit)              visit(account, bytes): its blocks, each once in a traversal
 //
-// Nothing is changed in the heap. Own memory: 4 bytes for each object, the bitmap of the set, the paths, and a queue of a fixed size.
+// Nothing is changed in the heap. Own memory: 4 bytes for each object, the bitmap of the set, the paths, and a queue of
+// a fixed size.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +27,8 @@
 
 namespace hiwater::holders {
 
-// What the objects of a path and their buffers take, by the account of their blocks. Account 0: not known who allocated it.
+// What the objects of a path and their buffers take, by the account of their blocks. Account 0: not known who allocated
+// it.
 struct Holding {
     std::uint32_t path, account;
     std::uint64_t blocks, bytes;
@@ -51,8 +53,9 @@ public:
         reach_hidden();
         follow();
         count_references_among_unreached();
-        start_at_unreached(LabelKind::c_code,
-                           [this](std::uintptr_t address, std::uint32_t known) { return heap_.references_to(address) > known; });
+        start_at_unreached(LabelKind::c_code, [this](std::uintptr_t address, std::uint32_t known) {
+            return heap_.references_to(address) > known;
+        });
         follow();
         start_at_unreached(LabelKind::garbage, [](std::uintptr_t, std::uint32_t) { return true; });
         follow();
@@ -80,9 +83,11 @@ private:
     static constexpr std::size_t kQueued = std::size_t{256} << 10, kMostHoldings = std::size_t{1} << 20;
 
     void find_objects() {
-        PageVector<std::uintptr_t> unlisted;  // containers that the collector does not list, whose references are still to be read
+        PageVector<std::uintptr_t>
+            unlisted;  // containers that the collector does not list, whose references are still to be read
         const auto found = [&](std::uintptr_t address) {
-            if (objects_.add(address) && heap_.is_container(address) && !heap_.is_listed(address)) unlisted.push_back(address);
+            if (objects_.add(address) && heap_.is_container(address) && !heap_.is_listed(address))
+                unlisted.push_back(address);
         };
         const auto read = [&](std::uintptr_t address) {
             heap_.references(address, false, [&](Label, std::uintptr_t to) { found(to); });
@@ -152,7 +157,9 @@ private:
 
     void hold(Holding part) {
         if (holdings_.size() >= kMostHoldings) part.account = 0;
-        const auto is_it = [&](const Holding& other) { return other.path == part.path && other.account == part.account; };
+        const auto is_it = [&](const Holding& other) {
+            return other.path == part.path && other.account == part.account;
+        };
         if (const Holding* known = holdings_.find(part.hash(), is_it)) {
             auto* const sum = const_cast<Holding*>(known);
             sum->blocks += part.blocks;
@@ -162,8 +169,8 @@ private:
         }
     }
 
-    // Level by level, so that the first way to an object is a shortest one. Where a level has too many objects for the queue, the others are
-    // found by their words.
+    // Level by level, so that the first way to an object is a shortest one. Where a level has too many objects for the
+    // queue, the others are found by their words.
     void follow() {
         PageVector<std::uintptr_t> level;
         while (next_.size() != 0) {
@@ -183,7 +190,8 @@ private:
     }
     void follow_from(std::uintptr_t address, std::uint32_t number) {
         const std::uint32_t path = words_[number] & kPath;
-        heap_.references(address, paths_[path].is_namespace(), [&](Label label, std::uintptr_t to) { reach(path, label, to); });
+        heap_.references(address, paths_[path].is_namespace(),
+                         [&](Label label, std::uintptr_t to) { reach(path, label, to); });
     }
 
     bool is_unreached(std::uint32_t number) const noexcept { return (words_[number] & kReached) == 0; }
@@ -194,7 +202,8 @@ private:
             if (is_unreached(number)) return;
             heap_.hidden(address, [&](std::uintptr_t to) {
                 const std::uint32_t other = objects_.number_of(to);
-                if (other != ObjectSet::kNone && is_unreached(other)) reach(words_[number] & kPath, {LabelKind::item, nullptr}, to);
+                if (other != ObjectSet::kNone && is_unreached(other))
+                    reach(words_[number] & kPath, {LabelKind::item, nullptr}, to);
             });
         });
     }
@@ -209,7 +218,8 @@ private:
         });
     }
 
-    // Objects that nothing has reached, where `is_root(address, known references)`. All of them are roots at once, and lie on one level.
+    // Objects that nothing has reached, where `is_root(address, known references)`. All of them are roots at once, and
+    // lie on one level.
     template <typename IsRoot>
     void start_at_unreached(LabelKind kind, IsRoot is_root) {
         objects_.each([&](std::uintptr_t address, std::uint32_t number) {

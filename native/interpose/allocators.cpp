@@ -37,8 +37,13 @@ std::vector<Allocator>& known() {
 
 const char* product_of(const Module& module) noexcept {
     constexpr const char* kProducts[][2] = {
-        {"mallctl", "jemalloc"},   {"je_mallctl", "jemalloc"}, {"mi_version", "mimalloc"},          {"tc_version", "tcmalloc"},
-        {"tc_malloc", "tcmalloc"}, {"mi_malloc", "mimalloc"},  {"__asan_init", "AddressSanitizer"},
+        {"mallctl", "jemalloc"},
+        {"je_mallctl", "jemalloc"},
+        {"mi_version", "mimalloc"},
+        {"tc_version", "tcmalloc"},
+        {"tc_malloc", "tcmalloc"},
+        {"mi_malloc", "mimalloc"},
+        {"__asan_init", "AddressSanitizer"},
     };
     for (const auto& [function, product] : kProducts)
         if (function_in(module, function) != nullptr) return product;
@@ -67,8 +72,8 @@ int add_if_allocator(dl_phdr_info* info, std::size_t, void* data) {
     found.is_first_module = false;
     const std::uintptr_t base = info->dlpi_addr;
     Module module;
-    if (base == own_base() || base == found.c_library || is_linker(info) || is_known(info) || !read_module(info, &module) ||
-        !has_entries(module))
+    if (base == own_base() || base == found.c_library || is_linker(info) || is_known(info) ||
+        !read_module(info, &module) || !has_entries(module))
         return 0;
     if (known().size() + found.allocators.size() >= kMostAllocators) return 1;
     Allocator& allocator = found.allocators.emplace_back();
@@ -93,7 +98,8 @@ bool is_preloaded(std::string_view file) noexcept {
 std::string in_words(const Allocator& allocator) {
     const std::string file(file_name(allocator.file));
     if (allocator.file.empty())
-        return (allocator.product == nullptr ? std::string("an allocator") : allocator.product) + " (part of the program)";
+        return (allocator.product == nullptr ? std::string("an allocator") : allocator.product) +
+               " (part of the program)";
     const char* how = is_preloaded(allocator.file) ? "preloaded" : "";
     if (allocator.product == nullptr) return *how == '\0' ? file : file + " (" + how + ")";
     return std::string(allocator.product) + " (" + (*how == '\0' ? file : std::string(how) + ", " + file) + ")";
@@ -124,7 +130,8 @@ void find_new_allocators() {
 
 void find_allocators(std::vector<Hook>* hooks) {
     find_new_allocators();
-    for (const Allocator& allocator : known()) hooks->insert(hooks->end(), allocator.hooks.begin(), allocator.hooks.end());
+    for (const Allocator& allocator : known())
+        hooks->insert(hooks->end(), allocator.hooks.begin(), allocator.hooks.end());
 }
 
 bool is_allocator_library(std::uintptr_t base) noexcept {

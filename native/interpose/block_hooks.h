@@ -1,5 +1,6 @@
-// What a hook does with a call of an allocator's entry, for all entries but the most frequent ones of the C library (hooks.cpp) and of
-// Python (python_hooks.cpp): it takes what the call will free out of the tables, makes the call, and records the block that it returned.
+// What a hook does with a call of an allocator's entry, for all entries but the most frequent ones of the C library
+// (hooks.cpp) and of Python (python_hooks.cpp): it takes what the call will free out of the tables, makes the call, and
+// records the block that it returned.
 #pragma once
 
 #include <errno.h>
@@ -30,7 +31,9 @@ enum class Does {
 
 using Word = std::uintptr_t;
 using Function = Word (*)(Word, Word, Word, Word);
-constexpr bool resizes(Does does) { return does == Does::resize || does == Does::resize_product || does == Does::resize_or_free; }
+constexpr bool resizes(Does does) {
+    return does == Does::resize || does == Does::resize_product || does == Does::resize_or_free;
+}
 
 constexpr bool throws(Does does) { return does == Does::allocate_or_throw || does == Does::allocate_aligned_or_throw; }
 
@@ -69,8 +72,9 @@ Word allocated(Function real, Word a, Word b, Word c, Word d) {
     return result;
 }
 
-// An exception must not meet anything of ours that has to be undone: the libgcc linked into this module cannot take part in another's
-// unwinding. So the sister that returns null goes first, and the entry itself, uncovered, only to fail as it does.
+// An exception must not meet anything of ours that has to be undone: the libgcc linked into this module cannot take
+// part in another's unwinding. So the sister that returns null goes first, and the entry itself, uncovered, only to
+// fail as it does.
 template <Does kDoes>
 Word allocated_or_thrown(Function real, Function sister, Word a, Word b, Word c, Word d) {
     static const std::nothrow_t nothrow;

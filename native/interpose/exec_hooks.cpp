@@ -29,7 +29,8 @@ using Texts = char* const*;
 
 Recorder& recorder() { return Recorder::instance(); }
 
-// --- which programs are interpreters -----------------------------------------------------------------------------------------------
+// --- which programs are interpreters
+// -----------------------------------------------------------------------------------------------
 
 std::string_view base_name(std::string_view path) noexcept { return path.substr(path.rfind('/') + 1); }
 
@@ -44,16 +45,19 @@ bool is_script_of_python(Text path) noexcept {
     return line.starts_with("#!") && line.substr(0, line.find('\n')).find("python") != line.npos;
 }
 
-// Such a process is expected to record itself. May run in the child of a vfork, in its parent's memory: no memory is taken, no lock, and the stack is
-// used sparingly. Python's own functions look for a name in PATH themselves: scripts that others find there are not recognised.
+// Such a process is expected to record itself. May run in the child of a vfork, in its parent's memory: no memory is
+// taken, no lock, and the stack is used sparingly. Python's own functions look for a name in PATH themselves: scripts
+// that others find there are not recognised.
 bool is_interpreter(Text path) noexcept {
     const ErrnoKept kept;
     const std::string_view name = base_name(path);
-    if (name.starts_with("python") || name.starts_with("pypy")) return ::strchr(path, '/') == nullptr || ::access(path, X_OK) == 0;
+    if (name.starts_with("python") || name.starts_with("pypy"))
+        return ::strchr(path, '/') == nullptr || ::access(path, X_OK) == 0;
     return ::strchr(path, '/') != nullptr && is_script_of_python(path);
 }
 
-// --- their environment -----------------------------------------------------------------------------------------------------------
+// --- their environment
+// -----------------------------------------------------------------------------------------------------------
 
 bool is_ours(Text entry) noexcept {
     const std::size_t name = std::string_view(children.variable()).find('=') + 1;
@@ -104,10 +108,11 @@ int with_environment(bool is_told, Texts environment, const Call& call) noexcept
     return is_told && count <= kMostEntries ? with_entry(environment, count, call) : call(environment);
 }
 
-// --- exec ------------------------------------------------------------------------------------------------------------------------
+// --- exec
+// ------------------------------------------------------------------------------------------------------------------------
 
-// An exec that succeeds never comes back: the capture must be closed before it. In the child of a vfork, which shares our memory,
-// nothing is touched (note_exit compares the process id).
+// An exec that succeeds never comes back: the capture must be closed before it. In the child of a vfork, which shares
+// our memory, nothing is touched (note_exit compares the process id).
 template <typename Call>
 int around_exec(const Call& call) noexcept {
     const bool marked = recording() && recorder().note_exit({capture::EndedBy::exec});
@@ -117,7 +122,8 @@ int around_exec(const Call& call) noexcept {
     return result;
 }
 
-// What the program leaves, as at the end of any recording. Not for a file that is not there: a search in PATH tries many.
+// What the program leaves, as at the end of any recording. Not for a file that is not there: a search in PATH tries
+// many.
 void take_last_snapshot(Text path) noexcept {
     const ErrnoKept kept;
     if (!recording() || !recorder().is_of_this_process() || Recorder::is_inside()) return;
@@ -133,13 +139,15 @@ int exec(Text path, Texts arguments, Texts environment, const Call& call) noexce
 }
 
 int hook_execve(Text path, Texts arguments, Texts environment) {
-    return exec(path, arguments, environment, [&](Texts entries) { return real<hook_execve>(path, arguments, entries); });
+    return exec(path, arguments, environment,
+                [&](Texts entries) { return real<hook_execve>(path, arguments, entries); });
 }
 
 int hook_execv(Text path, Texts arguments) { return hook_execve(path, arguments, environ); }
 
 int hook_execvpe(Text name, Texts arguments, Texts environment) {
-    return exec(name, arguments, environment, [&](Texts entries) { return real<hook_execvpe>(name, arguments, entries); });
+    return exec(name, arguments, environment,
+                [&](Texts entries) { return real<hook_execvpe>(name, arguments, entries); });
 }
 
 int hook_execvp(Text name, Texts arguments) { return hook_execvpe(name, arguments, environ); }
@@ -147,7 +155,8 @@ int hook_execvp(Text name, Texts arguments) { return hook_execvpe(name, argument
 int hook_fexecve(int file, Texts arguments, Texts environment) {
     char path[32];
     ::snprintf(path, sizeof path, "/proc/self/fd/%d", file);
-    return exec(path, arguments, environment, [&](Texts entries) { return real<hook_fexecve>(file, arguments, entries); });
+    return exec(path, arguments, environment,
+                [&](Texts entries) { return real<hook_fexecve>(file, arguments, entries); });
 }
 
 template <bool kSearches>
@@ -157,11 +166,13 @@ int hook_spawn(pid_t* child, Text path, const posix_spawn_file_actions_t* action
     const int error = with_environment(told, environment, [&](Texts entries) {
         return real<hook_spawn<kSearches>>(child, path, actions, attributes, arguments, entries);
     });
-    if (error == 0 && told && child != nullptr && is_interpreter(path)) children.note_started(*child, ::getpid(), path, arguments);
+    if (error == 0 && told && child != nullptr && is_interpreter(path))
+        children.note_started(*child, ::getpid(), path, arguments);
     return error;
 }
 
-// --- commands of the shell ---------------------------------------------------------------------------------------------------------
+// --- commands of the shell
+// ---------------------------------------------------------------------------------------------------------
 
 std::string exported(std::string_view entry, Text command) {
     const std::size_t value = entry.find('=') + 1;
@@ -189,7 +200,8 @@ FILE* hook_popen(Text command, Text mode) {
     return with_command(command, [&](Text words) { return real<hook_popen>(words, mode); });
 }
 
-// --- the end of children -----------------------------------------------------------------------------------------------------------
+// --- the end of children
+// -----------------------------------------------------------------------------------------------------------
 
 pid_t noted(pid_t child, const int* status) noexcept {
     if (child > 0 && WIFSIGNALED(*status) && children.are_recorded()) children.note_killed(child, WTERMSIG(*status));

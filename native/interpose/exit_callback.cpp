@@ -41,7 +41,8 @@ void find_os_abort() noexcept {
     BusyGuard busy;
     PyObject* const posix = PyDict_GetItemString(PyImport_GetModuleDict(), "posix");
     PyObject* const abort = posix == nullptr ? nullptr : PyDict_GetItemString(PyModule_GetDict(posix), "abort");
-    if (abort != nullptr && PyCFunction_Check(abort)) g_os_abort = reinterpret_cast<std::uintptr_t>(PyCFunction_GetFunction(abort));
+    if (abort != nullptr && PyCFunction_Check(abort))
+        g_os_abort = reinterpret_cast<std::uintptr_t>(PyCFunction_GetFunction(abort));
 }
 
 bool is_in_os_abort(const void* address) noexcept {

@@ -1,5 +1,5 @@
-// The hooks of malloc and its family. Each hook has three parts: remove what the call will free from the tables, make the call, record the
-// block that it returned.
+// The hooks of malloc and its family. Each hook has three parts: remove what the call will free from the tables, make
+// the call, record the block that it returned.
 #include "interpose/hooks.h"
 
 #include <signal.h>
@@ -43,10 +43,11 @@ void hook_free(void* block);
     return block;
 }
 
-// --- malloc and its family -----------------------------------------------------------------------------------------------------
+// --- malloc and its family
+// -----------------------------------------------------------------------------------------------------
 
-// The two most frequent hooks are split in two functions, so that a call that needs no saved registers continues as a jump.
-// One comparison with `every_block` distinguishes all three values of Wanted.
+// The two most frequent hooks are split in two functions, so that a call that needs no saved registers continues as a
+// jump. One comparison with `every_block` distinguishes all three values of Wanted.
 template <Wanted kWanted>
 [[gnu::noinline]] void* malloc_for(std::size_t bytes) {
     void* block = real<hook_malloc>(bytes);
@@ -149,8 +150,9 @@ bool g_installed = false;
 
 }  // namespace
 
-// Both functions allocate. A program that is not position-independent and uses the address of `malloc` defines the symbol: then this
-// module's own calls go through the program's slots, too. What is allocated before a slot is exchanged may be freed after it.
+// Both functions allocate. A program that is not position-independent and uses the address of `malloc` defines the
+// symbol: then this module's own calls go through the program's slots, too. What is allocated before a slot is
+// exchanged may be freed after it.
 std::string install_hooks() {
     if (g_installed) return {};
     BusyGuard busy;

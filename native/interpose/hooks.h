@@ -16,13 +16,13 @@ void remove_hooks() noexcept;
 // Registers, once for the life of the process, what must happen around a fork.
 void watch_forks() noexcept;
 
-// Each of these appends hooks of one subject. Of jumps to a place that setjmp() saved: a signal handler may leave the recorder's work
-// unfinished by one. Of functions that map and unmap memory.
+// Each of these appends hooks of one subject. Of jumps to a place that setjmp() saved: a signal handler may leave the
+// recorder's work unfinished by one. Of functions that map and unmap memory.
 void add_jump_hooks(std::vector<Hook>* hooks);
 void add_signal_hooks(std::vector<Hook>* hooks);
 void add_mapping_hooks(std::vector<Hook>* hooks);
-// Of functions that make objects of shared memory. A mapping of an object counts in the process that made it: the one that opened a file
-// that was new or was emptied by that call, or the one that gave an empty object its size.
+// Of functions that make objects of shared memory. A mapping of an object counts in the process that made it: the one
+// that opened a file that was new or was emptied by that call, or the one that gave an empty object its size.
 void add_shared_memory_hooks(std::vector<Hook>* hooks);
 
 // Whether a file is memory: of tmpfs, as memfd's and those below /dev/shm are, or of hugetlbfs. `device` is its st_dev.

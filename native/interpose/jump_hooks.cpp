@@ -11,7 +11,8 @@ namespace hiwater::interpose {
 
 namespace {
 
-// Where the stack will stand. glibc keeps it as the seventh word, exclusive-ored with a word of the thread's control block and rotated.
+// Where the stack will stand. glibc keeps it as the seventh word, exclusive-ored with a word of the thread's control
+// block and rotated.
 std::uintptr_t stack_at(const void* place) noexcept {
 #if defined(__x86_64__)
     constexpr int kStackPointer = 6, kTurn = 17;

@@ -24,9 +24,11 @@ using Address = std::uintptr_t;
 
 bool is_exchanged(const Hook& hook) noexcept { return hook.of != Hook::Of::process && *hook.real != nullptr; }
 
-// --- libffi ------------------------------------------------------------------------------------------------------------------------
+// --- libffi
+// ------------------------------------------------------------------------------------------------------------------------
 
-// What a function is exchanged for. An entry, once in, is good for the life of the process: its hook passes on after the recording.
+// What a function is exchanged for. An entry, once in, is good for the life of the process: its hook passes on after
+// the recording.
 class Exchanges {
 public:
     void add(Address function, Address ours) noexcept {
@@ -82,7 +84,8 @@ int find_foreign_call(dl_phdr_info* info, std::size_t, void*) {
     return 1;
 }
 
-// --- data of modules -------------------------------------------------------------------------------------------------------------------
+// --- data of modules
+// -------------------------------------------------------------------------------------------------------------------
 
 struct Exchange {
     Address from, to;
@@ -153,13 +156,14 @@ void add_foreign_call_hooks(std::vector<Hook>* hooks) {
     }
     const ForeignCall ours[kMostLibraries] = {hook_foreign_call<0>, hook_foreign_call<1>};
     for (int i = 0; i < kMostLibraries && g_foreign_call[i] != nullptr; ++i)
-        hooks->push_back(
-            {"ffi_call", reinterpret_cast<void*>(ours[i]), reinterpret_cast<void**>(&g_foreign_call[i]), Hook::Of::process, false});
+        hooks->push_back({"ffi_call", reinterpret_cast<void*>(ours[i]), reinterpret_cast<void**>(&g_foreign_call[i]),
+                          Hook::Of::process, false});
 }
 
 void exchange_foreign_calls(const std::vector<Hook>& hooks) noexcept {
     for (const Hook& hook : hooks)
-        if (is_exchanged(hook)) g_exchanges.add(reinterpret_cast<Address>(*hook.real), reinterpret_cast<Address>(hook.ours));
+        if (is_exchanged(hook))
+            g_exchanges.add(reinterpret_cast<Address>(*hook.real), reinterpret_cast<Address>(hook.ours));
 }
 
 void exchange_in_data(const std::vector<Hook>& hooks, bool put_in) noexcept {

@@ -29,7 +29,8 @@ std::atomic_flag g_adding;
 bool is_told_by_the_stack(std::string_view path, std::string_view file) noexcept {
     char program[512];
     const ssize_t n = ::readlink("/proc/self/exe", program, sizeof program);
-    if (!path.starts_with('/') || path == std::string_view(program, n > 0 ? static_cast<std::size_t>(n) : 0)) return true;
+    if (!path.starts_with('/') || path == std::string_view(program, n > 0 ? static_cast<std::size_t>(n) : 0))
+        return true;
     return path.find("/lib-dynload/") != path.npos || file.starts_with("libpython") || file.starts_with("libc.so") ||
            file.starts_with("libc-") || file.starts_with("libffi") || file.starts_with("libpthread");
 }
@@ -61,7 +62,8 @@ const Library* known(std::uintptr_t address) noexcept {
 
 const Library* add(std::uintptr_t address) noexcept {
     const SignalsBlocked blocked;  // a handler that jumped out would leave the flag set and the file open
-    if (g_adding.test_and_set(std::memory_order_acquire)) return nullptr;  // another thread's: this one's mapping has no name
+    if (g_adding.test_and_set(std::memory_order_acquire))
+        return nullptr;  // another thread's: this one's mapping has no name
     const Library* library = known(address);
     const std::size_t count = g_count.load(std::memory_order_relaxed);
     if (library == nullptr && count < kMost && find_in_maps(address, &g_libraries[count])) {

@@ -22,7 +22,8 @@ using capture::Kind;
 
 Recorder& recorder() { return Recorder::instance(); }
 
-// What sort of memory a mapping is; for one with a file, the file's name in `label`, and which object it is if it is shared memory.
+// What sort of memory a mapping is; for one with a file, the file's name in `label`, and which object it is if it is
+// shared memory.
 Kind classify(int protection, int flags, int fd, char* label, std::size_t label_size, SharedObject* object) noexcept {
     label[0] = '\0';
     const bool shared = (flags & MAP_TYPE) != MAP_PRIVATE;
@@ -46,7 +47,8 @@ Kind classify(int protection, int flags, int fd, char* label, std::size_t label_
     return kind;
 }
 
-// A mapping that a library made is labelled with the library: Python's stack alone does not distinguish its allocator from others.
+// A mapping that a library made is labelled with the library: Python's stack alone does not distinguish its allocator
+// from others.
 void label_by_caller(const void* caller, char* label, std::size_t size) noexcept {
     const ErrnoKept kept;
     name_library_of(caller, label + kMappedBy.size(), size - kMappedBy.size());
@@ -69,7 +71,8 @@ void count_mapping(void* at, std::size_t bytes, int protection, int flags, int f
 }
 
 // The result of mmap().
-void note_mmap(void* at, std::size_t bytes, int protection, int flags, int fd, std::int64_t offset, const void* caller) noexcept {
+void note_mmap(void* at, std::size_t bytes, int protection, int flags, int fd, std::int64_t offset,
+               const void* caller) noexcept {
     if (!watching()) return;
     if (at != MAP_FAILED) {
         count_mapping(at, bytes, protection, flags, fd, offset, caller);
@@ -127,7 +130,8 @@ void* hook_mremap(void* old, std::size_t old_bytes, std::size_t bytes, int flags
 int hook_mprotect(void* at, std::size_t bytes, int protection) {
     const int result = real<hook_mprotect>(at, bytes, protection);
     if (result == 0 && watching())
-        recorder().on_protect(reinterpret_cast<std::uintptr_t>(at), round_up(bytes, kPage), static_cast<std::uint32_t>(protection));
+        recorder().on_protect(reinterpret_cast<std::uintptr_t>(at), round_up(bytes, kPage),
+                              static_cast<std::uint32_t>(protection));
     return result;
 }
 
@@ -157,9 +161,11 @@ int hook_shmdt(const void* at) {
     return result;
 }
 
-// Counts the bytes by which the program itself moves the break. The C library's own moves belong to malloc and are not seen here.
+// Counts the bytes by which the program itself moves the break. The C library's own moves belong to malloc and are not
+// seen here.
 void count_break(std::uintptr_t before, std::uintptr_t after) noexcept {
-    if (after > before) return recorder().on_map(before, after - before, {Kind::mapping, PROT_READ | PROT_WRITE, "program break"});
+    if (after > before)
+        return recorder().on_map(before, after - before, {Kind::mapping, PROT_READ | PROT_WRITE, "program break"});
     TakenRange gone;
     if (after < before) recorder().take_range(after, before - after, &gone);
 }

@@ -26,7 +26,8 @@ std::uintptr_t base_of(const void* address) noexcept {
     return address != nullptr && ::dladdr(address, &info) != 0 ? reinterpret_cast<std::uintptr_t>(info.dli_fbase) : 0;
 }
 
-// The linker's name for the first byte of our own file. Without a call of the loader: this is read inside iterations over its modules.
+// The linker's name for the first byte of our own file. Without a call of the loader: this is read inside iterations
+// over its modules.
 extern "C" [[gnu::visibility("hidden")]] const ElfW(Ehdr) __ehdr_start;
 
 std::uintptr_t own_base() noexcept { return reinterpret_cast<std::uintptr_t>(&__ehdr_start); }
@@ -58,7 +59,8 @@ bool read_module(const dl_phdr_info* info, Module* module) noexcept {
     };
     const auto find = [&]<typename T>(ElfW(Sxword) tag, T** out) {
         // glibc has added the load address already, except where the section is read-only (the vDSO).
-        if (const ElfW(Addr) at = value(tag); at != 0) *out = reinterpret_cast<T*>(at < module->base ? module->base + at : at);
+        if (const ElfW(Addr) at = value(tag); at != 0)
+            *out = reinterpret_cast<T*>(at < module->base ? module->base + at : at);
     };
     find(DT_STRTAB, &module->strings);
     find(DT_SYMTAB, &module->symbols);
@@ -87,8 +89,8 @@ void* function_in(const Module& module, const char* name) noexcept {
     const auto [buckets, first, bucket, chain] = GnuHash(module.gnu_hash);
     for (std::uint32_t i = buckets == 0 ? 0 : bucket[hash % buckets]; i >= first && i != 0; ++i) {
         const ElfW(Sym) & symbol = module.symbols[i];
-        if ((chain[i - first] | 1) == (hash | 1) && symbol.st_shndx != SHN_UNDEF && ELF64_ST_TYPE(symbol.st_info) == STT_FUNC &&
-            ::strcmp(module.strings + symbol.st_name, name) == 0)
+        if ((chain[i - first] | 1) == (hash | 1) && symbol.st_shndx != SHN_UNDEF &&
+            ELF64_ST_TYPE(symbol.st_info) == STT_FUNC && ::strcmp(module.strings + symbol.st_name, name) == 0)
             return reinterpret_cast<void*>(module.base + symbol.st_value);
         if ((chain[i - first] & 1) != 0) break;
     }

@@ -23,7 +23,8 @@ struct Module {
     bool holds(std::uintptr_t address) const noexcept {
         for (std::size_t i = 0; i < header_count; ++i) {
             const ElfW(Phdr) & p = headers[i];
-            if (p.p_type == PT_LOAD && address >= base + p.p_vaddr && address < base + p.p_vaddr + p.p_memsz) return true;
+            if (p.p_type == PT_LOAD && address >= base + p.p_vaddr && address < base + p.p_vaddr + p.p_memsz)
+                return true;
         }
         return false;
     }
@@ -36,8 +37,8 @@ struct Module {
             if (address < base + p.p_vaddr || address >= base + p.p_vaddr + p.p_memsz) continue;
             if (p.p_type == PT_GNU_RELRO) return PROT_READ;
             if (p.p_type == PT_LOAD)
-                protection =
-                    (p.p_flags & PF_R ? PROT_READ : 0) | (p.p_flags & PF_W ? PROT_WRITE : 0) | (p.p_flags & PF_X ? PROT_EXEC : 0);
+                protection = (p.p_flags & PF_R ? PROT_READ : 0) | (p.p_flags & PF_W ? PROT_WRITE : 0) |
+                             (p.p_flags & PF_X ? PROT_EXEC : 0);
         }
         return protection;
     }

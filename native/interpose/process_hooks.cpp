@@ -70,13 +70,15 @@ int hook_pthread_create(pthread_t* thread, const pthread_attr_t* attributes, voi
     return error;
 }
 
-// From Python 3.14 on the interpreter gives the system the first bytes of the names that it has: these are known better.
+// From Python 3.14 on the interpreter gives the system the first bytes of the names that it has: these are known
+// better.
 void note_system_name(pthread_t thread, const char* name, const void* caller) noexcept {
     const ErrnoKept kept;
     if (recording() && !in_interpreter(caller)) recorder().name_thread(thread, name, NameOf::system);
 }
 
-// A filter of system calls may end the process for a call that only we make. What we can do without is not called from then on.
+// A filter of system calls may end the process for a call that only we make. What we can do without is not called from
+// then on.
 template <typename Call>
 auto around_filter(Call call) noexcept {
     if (!recording() || Recorder::is_inside()) return call();
@@ -160,9 +162,10 @@ void add_fork_marker(pid_t child) noexcept {
 
 char* g_single_threaded = nullptr;  // the C library's own __libc_single_threaded
 
-// With a second thread in the process, glibc's fork waits for the locks of malloc and of stdio. A signal handler that forks inside malloc
-// would then wait for its own thread, which it would not without hiwater. Where all other threads are hiwater's, which hold neither lock
-// during a fork (residency/malloc_totals.h), the C library's word __libc_single_threaded is set during the fork.
+// With a second thread in the process, glibc's fork waits for the locks of malloc and of stdio. A signal handler that
+// forks inside malloc would then wait for its own thread, which it would not without hiwater. Where all other threads
+// are hiwater's, which hold neither lock during a fork (residency/malloc_totals.h), the C library's word
+// __libc_single_threaded is set during the fork.
 bool is_alone_but_for_ours() noexcept {
     const ErrnoKept kept;
     const int ours = (sampler::is_running() ? 1 : 0) + (resident_watch::is_running() ? 1 : 0);
@@ -178,9 +181,9 @@ pid_t fork_as_if_alone() {
     return child;
 }
 
-// A fork by the interpreter's own code, in which CPython counts threads: the sampler's must be gone. The child has a recording of its own if
-// children are recorded. Nothing of the kind is done for a fork by other code, which may be a signal's handler that came in the middle of
-// malloc: to end a thread, or to take memory, is not for handlers.
+// A fork by the interpreter's own code, in which CPython counts threads: the sampler's must be gone. The child has a
+// recording of its own if children are recorded. Nothing of the kind is done for a fork by other code, which may be a
+// signal's handler that came in the middle of malloc: to end a thread, or to take memory, is not for handlers.
 template <typename Call>
 pid_t around_fork(const void* caller, Call call) {
     const bool is_interpreters = recording() && !Recorder::is_inside() && in_interpreter(caller);
@@ -221,7 +224,8 @@ pid_t hook__Fork() {
     return child;
 }
 
-// A child of a fork has no callback that ends its recording. What was freed unseen is not looked for: most such children are short.
+// A child of a fork has no callback that ends its recording. What was freed unseen is not looked for: most such
+// children are short.
 void end_child(int code) {
     constexpr std::uint64_t kWorthSnapshot = 1'000'000'000;  // of its time: a snapshot may take some fifty milliseconds
     sampler::stop();
@@ -229,8 +233,8 @@ void end_child(int code) {
     recorder().stop(code, false, false, true);
 }
 
-// The callback is Python: only the interpreter's own code (os._exit) may be about to leave where Python can be run. A signal's handler
-// may have come in anywhere, also where the thread has the GIL.
+// The callback is Python: only the interpreter's own code (os._exit) may be about to leave where Python can be run. A
+// signal's handler may have come in anywhere, also where the thread has the GIL.
 void before_exit(int code, const void* caller) {
     if (!recording()) return;
     if (!Recorder::is_inside() && in_interpreter(caller)) {

@@ -18,17 +18,17 @@ using capture::Kind;
 
 Recorder& recorder() { return Recorder::instance(); }
 
-// Interpreters with a GIL of their own call these allocators meanwhile: they read a function and its context one after the other, without a
-// lock. So only functions are exchanged, each in one store, and ours take the context of what lies below. Which domain a call belongs to is
-// part of the function.
+// Interpreters with a GIL of their own call these allocators meanwhile: they read a function and its context one after
+// the other, without a lock. So only functions are exchanged, each in one store, and ours take the context of what lies
+// below. Which domain a call belongs to is part of the function.
 struct Domain {
     PyMemAllocatorDomain name;
     PyMemAllocatorEx below, ours;
     bool installed;
     CodeRange tool;  // the code of the library whose functions lie below ours, if it is not the interpreter
 };
-// Hooks that sample few blocks do not see frees (see allocate_sample), so they are of no use to another recording. Where they must stay, as another
-// tool's lie over them, one of every block puts its own on top of those.
+// Hooks that sample few blocks do not see frees (see allocate_sample), so they are of no use to another recording.
+// Where they must stay, as another tool's lie over them, one of every block puts its own on top of those.
 template <Domain& kAll, Domain& kFew>
 struct Hooked {
     static constexpr Domain &all = kAll, &few = kFew;
@@ -40,7 +40,9 @@ using Objects = Hooked<g_all_objects, g_few_objects>;
 using Memory = Hooked<g_all_memory, g_few_memory>;
 
 // With PYTHONMALLOC=malloc these are blocks of whatever allocator malloc is of.
-void* key_of(void* block) noexcept { return reinterpret_cast<void*>(LiveTable::key_of(reinterpret_cast<std::uintptr_t>(block))); }
+void* key_of(void* block) noexcept {
+    return reinterpret_cast<void*>(LiveTable::key_of(reinterpret_cast<std::uintptr_t>(block)));
+}
 
 // CPython's allocators give a block for 0 bytes, too: null is always a refusal.
 [[gnu::always_inline]] inline void* recorded(void* block, std::size_t bytes) noexcept {
@@ -62,7 +64,9 @@ struct Malloc {
 struct Calloc {
     static constexpr bool is_zeroed = true;
     std::size_t count, each;
-    std::size_t bytes() const { return count * each; }  // the interpreter has seen to it that this is no more than there can be
+    std::size_t bytes() const {
+        return count * each;
+    }  // the interpreter has seen to it that this is no more than there can be
     void* from(const PyMemAllocatorEx& next) const { return next.calloc(next.ctx, count, each); }
 };
 
@@ -126,8 +130,8 @@ void python_free(void*, void* block) {
     next.free(next.ctx, block);
 }
 
-// The same over CPython's own allocator, whose blocks need no key_of(): they lie at multiples of 16, its own and those from malloc alike.
-// allocate_exact() is for the sizes that it never takes from malloc.
+// The same over CPython's own allocator, whose blocks need no key_of(): they lie at multiples of 16, its own and those
+// from malloc alike. allocate_exact() is for the sizes that it never takes from malloc.
 template <Domain& kDomain, typename Request>
 [[gnu::always_inline]] inline void* allocate_exact(Request request) {
     void* block = request.from(kDomain.below);
@@ -138,7 +142,8 @@ template <Domain& kDomain, typename Request>
 
 template <Domain& kDomain, typename Request>
 [[gnu::noinline]] void* allocate_exact_large(Request request) {
-    // The bound is 0 unless every block is recorded and no call of answer_for_python() is due: one comparison instead of three.
+    // The bound is 0 unless every block is recorded and no call of answer_for_python() is due: one comparison instead
+    // of three.
     if (g_switches.small_below.every_block.load(std::memory_order_relaxed) == 0) [[unlikely]] {
         if (!wants(Wanted::every_block)) return allocate_any<kDomain>(request);
         answer_if_due(request.bytes());
@@ -168,9 +173,9 @@ void exact_free(void* context, void* block) {
     next.free(next.ctx, block);
 }
 
-// The same where few of them are sampled. Those come from malloc, whose hooks see their frees. The others cost, when they are allocated, a
-// subtraction and no more, and as they go nothing: there is no hook. CPython's allocator passes a larger request on to malloc, and gives back
-// to malloc what malloc gave, however small it has become.
+// The same where few of them are sampled. Those come from malloc, whose hooks see their frees. The others cost, when
+// they are allocated, a subtraction and no more, and as they go nothing: there is no hook. CPython's allocator passes a
+// larger request on to malloc, and gives back to malloc what malloc gave, however small it has become.
 void* allocate_by_malloc(const PyMemAllocatorEx& next, std::size_t bytes) noexcept {
     Covered covered;
     void* block = next.malloc(next.ctx, kSmallObject + 1);
@@ -215,7 +220,8 @@ template <Domain& kDomain, typename Request>
 [[gnu::always_inline]] inline void* allocate_sampling_small(Request request) {
     if (request.bytes() >= g_switches.small_below.few_samples.load(std::memory_order_relaxed)) [[unlikely]]
         return allocate_sampling_large<kDomain>(request);
-    if (request.bytes() > kSmallObject) __builtin_unreachable();  // never below the bound: its stream is known without a comparison
+    if (request.bytes() > kSmallObject)
+        __builtin_unreachable();  // never below the bound: its stream is known without a comparison
     return allocate_sampling<kDomain>(request);
 }
 
@@ -237,14 +243,15 @@ void* sampling_realloc(void* context, void* old, std::size_t bytes) {
 
 // Whether the allocator in force is CPython's own, and not one whose every block comes from malloc.
 bool is_own_allocator() noexcept {
-    static const auto name_of_it = reinterpret_cast<const char* (*)()>(::dlsym(RTLD_DEFAULT, "_PyMem_GetCurrentAllocatorName"));
+    static const auto name_of_it =
+        reinterpret_cast<const char* (*)()>(::dlsym(RTLD_DEFAULT, "_PyMem_GetCurrentAllocatorName"));
     const char* name = name_of_it == nullptr ? nullptr : name_of_it();
     return name != nullptr && std::strcmp(name, "pymalloc") == 0;
 }
 
-// Whether calls still come by us. A tool that wrapped the allocator before us and leaves before us (tracemalloc, stopped by a program that
-// is being recorded) puts back what it had found, and takes us out with itself. What lies below us stands aside for one call, and listens;
-// calls of other interpreters pass through it.
+// Whether calls still come by us. A tool that wrapped the allocator before us and leaves before us (tracemalloc,
+// stopped by a program that is being recorded) puts back what it had found, and takes us out with itself. What lies
+// below us stands aside for one call, and listens; calls of other interpreters pass through it.
 thread_local bool t_heard = false;
 
 template <Domain& kDomain>
@@ -293,12 +300,14 @@ void install(bool is_own) {
     }
     Hooks::used = &all;
     if (is_own) {
-        // A realloc leaves a block with malloc, however small it becomes, and other mallocs put those of 8 bytes at multiples of 8.
+        // A realloc leaves a block with malloc, however small it becomes, and other mallocs put those of 8 bytes at
+        // multiples of 8.
         const auto free = is_malloc_replaced() ? python_free<all> : exact_free<all>;
-        return install<all>(
-            {nullptr, malloc_by<allocate_exact_small<all>>, calloc_by<allocate_exact_small<all>>, python_realloc<all>, free});
+        return install<all>({nullptr, malloc_by<allocate_exact_small<all>>, calloc_by<allocate_exact_small<all>>,
+                             python_realloc<all>, free});
     }
-    install<all>({nullptr, malloc_by<allocate_any<all>>, calloc_by<allocate_any<all>>, python_realloc<all>, python_free<all>});
+    install<all>(
+        {nullptr, malloc_by<allocate_any<all>>, calloc_by<allocate_any<all>>, python_realloc<all>, python_free<all>});
 }
 
 // Returns whether all went by us until now. Below another's hooks ours stay, and pass on.
@@ -323,10 +332,12 @@ bool remove() noexcept {
     return saw_all;
 }
 
-// --- tools below us --------------------------------------------------------------------------------------------------------------------
+// --- tools below us
+// --------------------------------------------------------------------------------------------------------------------
 
-// A tool whose functions were in the table before ours may look whether they still are, and put them there again if not, on top of those that it
-// finds (Scalene does). Ours would then lie above its and below them. So to that library, the table is what lies below ours.
+// A tool whose functions were in the table before ours may look whether they still are, and put them there again if
+// not, on top of those that it finds (Scalene does). Ours would then lie above its and below them. So to that library,
+// the table is what lies below ours.
 PyMemAllocatorEx* table_for(const void* caller, PyMemAllocatorDomain name) noexcept;
 
 void hook_PyMem_GetAllocator(PyMemAllocatorDomain name, PyMemAllocatorEx* out) {
@@ -349,7 +360,8 @@ PyMemAllocatorEx* table_for(const void* caller, PyMemAllocatorDomain name) noexc
     return nullptr;
 }
 
-// --- arenas ------------------------------------------------------------------------------------------------------------------------
+// --- arenas
+// ------------------------------------------------------------------------------------------------------------------------
 
 PyObjectArenaAllocator g_arena_below;
 bool g_arena_installed = false;
@@ -387,7 +399,8 @@ void remove_arenas() noexcept {
     g_arena_installed = false;
 }
 
-// --- code objects --------------------------------------------------------------------------------------------------------------------
+// --- code objects
+// --------------------------------------------------------------------------------------------------------------------
 
 destructor g_code_dealloc = nullptr;
 
@@ -410,10 +423,12 @@ void remove_code_watch() noexcept {
     if (PyCode_Type.tp_dealloc == code_dealloc) PyCode_Type.tp_dealloc = g_code_dealloc;
 }
 
-// --- figures of CPython's own allocator --------------------------------------------------------------------------------------------------
+// --- figures of CPython's own allocator
+// --------------------------------------------------------------------------------------------------
 
-// sys._debugmallocstats() shows them if that allocator is the one in force, which it knows by the function in its table. So ours makes
-// room for the call, during which nothing is allocated under this GIL. Its method is shared by all interpreters, and stays the same object.
+// sys._debugmallocstats() shows them if that allocator is the one in force, which it knows by the function in its
+// table. So ours makes room for the call, during which nothing is allocated under this GIL. Its method is shared by all
+// interpreters, and stays the same object.
 PyMethodDef* g_stats_method = nullptr;
 PyCFunction g_show_stats = nullptr;
 
@@ -431,7 +446,8 @@ PyObject* show_stats(PyObject* module, PyObject* nothing) {
 
 void install_stats() {
     PyObject* function = PySys_GetObject("_debugmallocstats");  // borrowed; a program may have put anything there
-    if (function == nullptr || !PyCFunction_CheckExact(function) || PyCFunction_GET_FLAGS(function) != METH_NOARGS) return;
+    if (function == nullptr || !PyCFunction_CheckExact(function) || PyCFunction_GET_FLAGS(function) != METH_NOARGS)
+        return;
     PyMethodDef* method = reinterpret_cast<PyCFunctionObject*>(function)->m_ml;
     if (method->ml_meth == show_stats || std::strcmp(method->ml_name, "_debugmallocstats") != 0) return;
     g_stats_method = method;

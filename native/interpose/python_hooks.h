@@ -10,7 +10,8 @@ namespace hiwater::interpose {
 void add_python_hooks(std::vector<Hook>* hooks);
 
 void install_python_hooks();
-// Takes our allocators out where they are still on top; where somebody put theirs over ours they stay, and only pass on.
+// Takes our allocators out where they are still on top; where somebody put theirs over ours they stay, and only pass
+// on.
 void remove_python_hooks() noexcept;
 
 }  // namespace hiwater::interpose

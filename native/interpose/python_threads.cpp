@@ -44,7 +44,8 @@ struct PythonThread {
         PyObject* const text = PyObject_GetAttrString(thread, "_name");
         PyObject* const ident = PyObject_GetAttrString(thread, "_ident");
         const char* const utf8 = text != nullptr && PyUnicode_Check(text) ? PyUnicode_AsUTF8(text) : nullptr;
-        // A thread that Python did not make, and that called threading.current_thread(): the system's name may mean more.
+        // A thread that Python did not make, and that called threading.current_thread(): the system's name may mean
+        // more.
         if (utf8 != nullptr && !is_numbered(utf8, "Dummy-"))
             name.take(utf8, is_default(utf8) ? NameOf::python_default : NameOf::python);
         if (ident != nullptr && PyLong_Check(ident)) id = PyLong_AsUnsignedLong(ident);
@@ -62,7 +63,8 @@ PythonThread read_thread(PyObject* thread) noexcept {
 void tell(PyObject* thread) noexcept {
     if (Recorder::is_inside()) return;
     const PythonThread known = read_thread(thread);
-    if (known.id != 0 && known.name.text[0] != '\0') Recorder::instance().name_thread(known.id, known.name.text, known.name.of);
+    if (known.id != 0 && known.name.text[0] != '\0')
+        Recorder::instance().name_thread(known.id, known.name.text, known.name.of);
 }
 
 // `thread.name = …` calls a Python function. Its way of being called is ours meanwhile, which no program sees.

@@ -5,7 +5,8 @@
 
 namespace hiwater::interpose {
 
-// The name of the threading.Thread that the calling thread is about to start; left as it is where it is not inside Thread.start.
+// The name of the threading.Thread that the calling thread is about to start; left as it is where it is not inside
+// Thread.start.
 void name_started_thread(ThreadName* out) noexcept;
 // Passes the names of all threads in the module `threading` to the recorder, and from then on each new name.
 void name_python_threads() noexcept;

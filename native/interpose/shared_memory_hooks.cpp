@@ -21,7 +21,8 @@ constexpr long kTmpfs = 0x01021994, kHugetlbfs = 0x958458f6;
 
 enum class Which { every, empty };
 
-// The object of shared memory that a file is. Without a name for any other file, and for one with a size where `which` is `empty`.
+// The object of shared memory that a file is. Without a name for any other file, and for one with a size where `which`
+// is `empty`.
 SharedObject object_of(int fd, Which which) noexcept {
     const ErrnoKept kept;
     SharedObject object;
@@ -40,7 +41,8 @@ int made(int fd) noexcept {
 }
 
 bool makes_anew(int flags) noexcept {
-    return (flags & O_TRUNC) != 0 || (flags & O_TMPFILE) == O_TMPFILE || (flags & (O_CREAT | O_EXCL)) == (O_CREAT | O_EXCL);
+    return (flags & O_TRUNC) != 0 || (flags & O_TMPFILE) == O_TMPFILE ||
+           (flags & (O_CREAT | O_EXCL)) == (O_CREAT | O_EXCL);
 }
 
 template <typename Call>
@@ -75,7 +77,8 @@ int hook_shm_open(const char* name, int flags, mode_t mode) {
     return makes_anew(flags) ? made(fd) : fd;
 }
 
-// The argument behind the flags of open(). It is read and passed on even where the caller gave none: the C library ignores it then.
+// The argument behind the flags of open(). It is read and passed on even where the caller gave none: the C library
+// ignores it then.
 #define HIWATER_MODE_AFTER(flags)                \
     va_list arguments;                           \
     va_start(arguments, flags);                  \

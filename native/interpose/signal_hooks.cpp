@@ -1,4 +1,5 @@
-// What the program asks about signals that are answered here (capture/file_guard.h, session/fatal_signals.h), and abort().
+// What the program asks about signals that are answered here (capture/file_guard.h, session/fatal_signals.h), and
+// abort().
 #include <signal.h>
 #include <stdlib.h>
 

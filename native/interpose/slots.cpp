@@ -39,7 +39,8 @@ public:
     void each(const char* name, Visit visit) const noexcept {
         if (!bits_.test(place(name))) return;
         for (std::size_t i = 0; i < count_; ++i)
-            if (hooks_[i].real != nullptr && *hooks_[i].real != nullptr && ::strcmp(hooks_[i].name, name) == 0) visit(hooks_[i]);
+            if (hooks_[i].real != nullptr && *hooks_[i].real != nullptr && ::strcmp(hooks_[i].name, name) == 0)
+                visit(hooks_[i]);
     }
 
     template <typename Is>  // is(hook)
@@ -71,12 +72,14 @@ void each_slot(const Module& module, Visit visit) noexcept {
             if (type != kJumpSlot && type != kGlobDat && !(type == kAbsolute && rela[i].r_addend == 0)) continue;
             const std::uint32_t symbol = ELF64_R_SYM(rela[i].r_info);
             if (symbol == 0) continue;
-            visit(reinterpret_cast<void**>(module.base + rela[i].r_offset), module.strings + module.symbols[symbol].st_name);
+            visit(reinterpret_cast<void**>(module.base + rela[i].r_offset),
+                  module.strings + module.symbols[symbol].st_name);
         }
     }
 }
 
-// One word to change: a call slot, or the value of a symbol (an offset from its module's base; the loader adds the base back).
+// One word to change: a call slot, or the value of a symbol (an offset from its module's base; the loader adds the base
+// back).
 struct Patch {
     void** where;
     void *ours, *real;
@@ -84,8 +87,8 @@ struct Patch {
     bool is_symbol;
 };
 
-// Every word to change in the modules loaded at one moment. Finding them costs a walk over all relocations and symbols, so the
-// list is kept and used again while the loader's counters stand still.
+// Every word to change in the modules loaded at one moment. Finding them costs a walk over all relocations and symbols,
+// so the list is kept and used again while the loader's counters stand still.
 struct Plan {
     const NameFilter* filter = nullptr;
     std::vector<Patch> patches;
@@ -94,13 +97,15 @@ struct Plan {
     int error = 0;
 };
 
-// Whether a slot that holds an address in its own module waits to be bound: it holds the module's call stub, not its own function.
+// Whether a slot that holds an address in its own module waits to be bound: it holds the module's call stub, not its
+// own function.
 bool is_unbound(const Module& module, const void* value, const char* name) noexcept {
     return module.holds(reinterpret_cast<std::uintptr_t>(value)) && value != function_in(module, name);
 }
 
-// The hook for a slot: the one of the function that the slot is bound to. Where it is bound to nothing that is known, it is the C
-// library's, in whatever manner another tool got in between; another allocator's only where the slot is still to be bound to it.
+// The hook for a slot: the one of the function that the slot is bound to. Where it is bound to nothing that is known,
+// it is the C library's, in whatever manner another tool got in between; another allocator's only where the slot is
+// still to be bound to it.
 const Hook* hook_for(const Module& module, void* const* slot, const char* name, const NameFilter& filter) noexcept {
     const void* const value = *slot;
     const Hook *bound = nullptr, *global = nullptr;
@@ -108,7 +113,8 @@ const Hook* hook_for(const Module& module, void* const* slot, const char* name, 
         if (value == *hook.real || value == hook.ours) bound = &hook;
         if (hook.is_global) global = &hook;
     });
-    if (bound != nullptr || global == nullptr || global->of != Hook::Of::allocator) return bound != nullptr ? bound : global;
+    if (bound != nullptr || global == nullptr || global->of != Hook::Of::allocator)
+        return bound != nullptr ? bound : global;
     return is_unbound(module, value, name) ? global : nullptr;
 }
 
@@ -122,10 +128,11 @@ void plan_slots(const Module& module, Plan& plan) {
     });
 }
 
-// The dynamic symbols that define a hooked function. A name may have several versions; all with the same code move. Most modules define none:
-// the names of their symbols, which may be megabytes, stay unread.
+// The dynamic symbols that define a hooked function. A name may have several versions; all with the same code move.
+// Most modules define none: the names of their symbols, which may be megabytes, stay unread.
 void plan_symbols(const Module& module, Plan& plan) {
-    if (!plan.filter->any([&](const Hook& hook) { return module.holds(reinterpret_cast<std::uintptr_t>(*hook.real)); })) return;
+    if (!plan.filter->any([&](const Hook& hook) { return module.holds(reinterpret_cast<std::uintptr_t>(*hook.real)); }))
+        return;
     const std::size_t count = symbol_count(module);
     for (std::size_t i = 1; i < count; ++i) {
         ElfW(Sym) & symbol = module.symbols[i];
@@ -151,7 +158,9 @@ int plan_module(dl_phdr_info* info, std::size_t, void* data) {
     return 0;
 }
 
-std::uintptr_t page_of(const Patch& patch) noexcept { return reinterpret_cast<std::uintptr_t>(patch.where) & ~(kPage - 1); }
+std::uintptr_t page_of(const Patch& patch) noexcept {
+    return reinterpret_cast<std::uintptr_t>(patch.where) & ~(kPage - 1);
+}
 
 void store(const Patch& patch, bool put_in) noexcept {
     void* const value = put_in ? patch.ours : patch.real;
@@ -170,7 +179,8 @@ std::size_t together(const std::vector<Patch>& patches, std::size_t first) noexc
     return end - first;
 }
 
-// Changes the words, pages that follow each other at a time where they are read-only, and leaves each page as protected as it was.
+// Changes the words, pages that follow each other at a time where they are read-only, and leaves each page as protected
+// as it was.
 int carry_out(const std::vector<Patch>& patches, bool put_in) noexcept {
     int error = 0;
     for (std::size_t i = 0, end = 0; i < patches.size(); i = end) {
@@ -187,8 +197,8 @@ int carry_out(const std::vector<Patch>& patches, bool put_in) noexcept {
     return error;
 }
 
-// Runs for the first module of the loader's iteration, which keeps every module where it is: a library that another thread unloads is gone
-// before the search, or stays until the last store. An iteration may be begun within another.
+// Runs for the first module of the loader's iteration, which keeps every module where it is: a library that another
+// thread unloads is gone before the search, or stays until the last store. An iteration may be begun within another.
 int change_in_iteration(dl_phdr_info* info, std::size_t, void* data) {
     Plan& plan = *static_cast<Plan*>(data);
     if (plan.patches.empty() || LoaderCounts{info->dlpi_adds, info->dlpi_subs} != plan.made_at) {
@@ -200,7 +210,8 @@ int change_in_iteration(dl_phdr_info* info, std::size_t, void* data) {
             plan.error = ENOMEM;
             return 1;
         }
-        std::sort(plan.patches.begin(), plan.patches.end(), [](const Patch& a, const Patch& b) { return a.where < b.where; });
+        std::sort(plan.patches.begin(), plan.patches.end(),
+                  [](const Patch& a, const Patch& b) { return a.where < b.where; });
     }
     plan.error = carry_out(plan.patches, plan.put_in);
     return 1;
@@ -221,14 +232,14 @@ int change_all(const Hook* hooks, std::size_t count, bool put_in) {
 
 namespace {
 
-// An executable at a fixed address (Debian's python) that takes a function's address makes its own call stub that address for
-// everybody: an undefined symbol with a value. Through such a stub we would call ourselves.
+// An executable at a fixed address (Debian's python) that takes a function's address makes its own call stub that
+// address for everybody: an undefined symbol with a value. Through such a stub we would call ourselves.
 bool is_call_stub(void* function) noexcept {
     static const bool at_fixed_address = [] {
         ElfW(Addr) base = 1;
-        ::dl_iterate_phdr(
-            [](dl_phdr_info* program, std::size_t, void* at) { return *static_cast<ElfW(Addr)*>(at) = program->dlpi_addr, 1; },
-            &base);
+        ::dl_iterate_phdr([](dl_phdr_info* program, std::size_t,
+                             void* at) { return *static_cast<ElfW(Addr)*>(at) = program->dlpi_addr, 1; },
+                          &base);
         return base == 0;
     }();
     if (!at_fixed_address) return false;
@@ -250,8 +261,8 @@ void* defined_in_a_library(const char* name) noexcept {
         void* candidate = ::dlsym(library, name);
         Dl_info info{};
         link_map* home = nullptr;
-        if (candidate != nullptr && ::dladdr1(candidate, &info, reinterpret_cast<void**>(&home), RTLD_DL_LINKMAP) != 0 &&
-            home == module)
+        if (candidate != nullptr &&
+            ::dladdr1(candidate, &info, reinterpret_cast<void**>(&home), RTLD_DL_LINKMAP) != 0 && home == module)
             found = candidate;
         ::dlclose(library);
     }
@@ -294,7 +305,8 @@ bool is_linker(const dl_phdr_info* info) noexcept {
     const char* name = info->dlpi_name == nullptr ? "" : info->dlpi_name;
     const char* slash = ::strrchr(name, '/');
     const char* file = slash == nullptr ? name : slash + 1;
-    return ::strncmp(file, "ld-linux", 8) == 0 || ::strncmp(file, "ld-musl", 7) == 0 || ::strncmp(file, "linux-vdso", 10) == 0;
+    return ::strncmp(file, "ld-linux", 8) == 0 || ::strncmp(file, "ld-musl", 7) == 0 ||
+           ::strncmp(file, "linux-vdso", 10) == 0;
 }
 
 void* global_function(const char* name) noexcept {

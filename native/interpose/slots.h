@@ -1,11 +1,14 @@
 // Sending calls of named functions to ours, in the running process, and sending them back.
 //
 // Two moves do it, both of them once, at the start:
-//   1. Each loaded module's call slots (JUMP_SLOT, GLOB_DAT and absolute relocations) that name a hooked function are overwritten.
-//   2. The symbol-table entry of the function, in the module that defines it, is pointed at ours. From then on the loader itself
-//      binds every module loaded later to us — constructors included — and dlsym and ctypes get our function too. So nothing
-//      has to be done at a dlopen, and dlopen and dlsym need no hooks that could disturb RUNPATH or RTLD_NEXT.
-// Pointers taken while we were in place may be kept for ever, so our functions stay callable after the restore and then only pass on.
+//   1. Each loaded module's call slots (JUMP_SLOT, GLOB_DAT and absolute relocations) that name a hooked function are
+//   overwritten.
+//   2. The symbol-table entry of the function, in the module that defines it, is pointed at ours. From then on the
+//   loader itself
+//      binds every module loaded later to us — constructors included — and dlsym and ctypes get our function too. So
+//      nothing has to be done at a dlopen, and dlopen and dlsym need no hooks that could disturb RUNPATH or RTLD_NEXT.
+// Pointers taken while we were in place may be kept for ever, so our functions stay callable after the restore and then
+// only pass on.
 #pragma once
 
 #include <link.h>
@@ -39,8 +42,8 @@ Hook hook_of(const char* name, Hook::Of of) noexcept {
     return {name, reinterpret_cast<void*>(kHook), reinterpret_cast<void**>(&real<kHook>), of, true};
 }
 
-// Looks up the C library's functions: those of the heap in itself, others as the program's global scope calls them. Names nobody
-// defines keep null and are left alone.
+// Looks up the C library's functions: those of the heap in itself, others as the program's global scope calls them.
+// Names nobody defines keep null and are left alone.
 void find_real_functions(Hook* hooks, std::size_t count) noexcept;
 
 // What the program's global scope calls the name, or null; never an executable's own call stub.
@@ -49,8 +52,8 @@ void* global_function(const char* name) noexcept;
 // Whether a module is the dynamic linker or the kernel's own.
 bool is_linker(const dl_phdr_info* info) noexcept;
 
-// Puts every hook with a real function in place. Returns an empty text, or why the later-loaded modules cannot be followed
-// (the modules loaded now are patched in any case).
+// Puts every hook with a real function in place. Returns an empty text, or why the later-loaded modules cannot be
+// followed (the modules loaded now are patched in any case).
 std::string install(const Hook* hooks, std::size_t count);
 
 // Puts every slot and symbol back, in every module loaded by now.
@@ -67,8 +70,8 @@ struct CodeRange {
 // The piece of a loaded module that an address lies in; empty if it lies in none. Calls the loader.
 CodeRange code_around(const void* address) noexcept;
 
-// Whether an address lies in the code of the Python interpreter (executable or libpython), once find_real_functions() has been called.
-// Calls nothing.
+// Whether an address lies in the code of the Python interpreter (executable or libpython), once find_real_functions()
+// has been called. Calls nothing.
 bool in_interpreter(const void* address) noexcept;
 
 }  // namespace hiwater::interpose

@@ -1,5 +1,5 @@
-// Where the figures of lines lie: in this process's memory, or in a file that another process reads: a child's parent, when the child is gone,
-// however it ended.
+// Where the figures of lines lie: in this process's memory, or in a file that another process reads: a child's parent,
+// when the child is gone, however it ended.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,8 @@ struct LineFigure {
     std::int64_t resident_start_bytes = 0, resident_end_bytes = 0;  // of the last segment that ended
     std::int64_t resident_highest_bytes = 0;                        // at the end of any
 
-    const LineThread* opener = nullptr;  // the thread that has it open, `open` times; others that do look through their own stack
+    const LineThread* opener =
+        nullptr;  // the thread that has it open, `open` times; others that do look through their own stack
     std::uint32_t open = 0;
 };
 
@@ -37,8 +38,12 @@ struct FunctionFigures : Uncopied {
     std::int64_t resident_first_bytes = 0;  // at the first of them
 
     std::span<LineFigure> lines() noexcept { return {reinterpret_cast<LineFigure*>(this + 1), line_count}; }
-    std::span<const LineFigure> lines() const noexcept { return {reinterpret_cast<const LineFigure*>(this + 1), line_count}; }
-    std::string_view label() const noexcept { return {reinterpret_cast<const char*>(lines().data() + line_count), label_bytes}; }
+    std::span<const LineFigure> lines() const noexcept {
+        return {reinterpret_cast<const LineFigure*>(this + 1), line_count};
+    }
+    std::string_view label() const noexcept {
+        return {reinterpret_cast<const char*>(lines().data() + line_count), label_bytes};
+    }
     void clear() noexcept;
 };
 
@@ -48,8 +53,8 @@ public:
 
     // They stay where they are until the room goes. Throws bad_alloc. The caller says by the label what they are of.
     FunctionFigures& add(std::int32_t first_line, std::int32_t last_line, std::string_view label);
-    // Puts all figures into a new file, those of functions that are added later, too. There they are zero. Returns 0 or an errno value: they then
-    // are where they were, as are those that find no room in the file.
+    // Puts all figures into a new file, those of functions that are added later, too. There they are zero. Returns 0 or
+    // an errno value: they then are where they were, as are those that find no room in the file.
     int move_to(const char* path);
     // Calls back with the figures of each function in such a file.
     template <typename Call>
@@ -74,7 +79,8 @@ template <typename Call>
 void FigureRoom::each_of(const std::byte* at, std::size_t bytes, const Call& call) {
     for (std::size_t done = 0; done + sizeof(FunctionFigures) <= bytes;) {
         auto& function = *reinterpret_cast<FunctionFigures*>(const_cast<std::byte*>(at + done));
-        const std::size_t fixed = sizeof function + std::size_t{function.line_count} * sizeof(LineFigure) + function.label_bytes;
+        const std::size_t fixed =
+            sizeof function + std::size_t{function.line_count} * sizeof(LineFigure) + function.label_bytes;
         if (function.bytes < fixed || function.bytes > bytes - done) {  // zeros, up to the next piece
             done += kPiece - done % kPiece;
             continue;
@@ -86,7 +92,8 @@ void FigureRoom::each_of(const std::byte* at, std::size_t bytes, const Call& cal
 
 template <typename Call>
 void FigureRoom::each_in(std::string_view contents, const Call& call) {
-    each_of(reinterpret_cast<const std::byte*>(contents.data()), contents.size(), [&](const FunctionFigures& f) { call(f); });
+    each_of(reinterpret_cast<const std::byte*>(contents.data()), contents.size(),
+            [&](const FunctionFigures& f) { call(f); });
 }
 
 }  // namespace hiwater::lines

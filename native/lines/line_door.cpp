@@ -17,8 +17,8 @@ using namespace nb::literals;
 
 namespace {
 
-// A Python function failed: sys.unraisablehook gets the error. What is no Exception, such as KeyboardInterrupt, is meant for the program
-// and is raised there: false.
+// A Python function failed: sys.unraisablehook gets the error. What is no Exception, such as KeyboardInterrupt, is
+// meant for the program and is raised there: false.
 bool is_settled(const nb::object& function) noexcept {
     if (!PyErr_ExceptionMatches(PyExc_Exception)) return false;
     PyErr_WriteUnraisable(function.ptr());
@@ -46,15 +46,17 @@ private:
     const nb::object function_;
 };
 
-// A Python function of an event's kind, its frame's address, its code object and its line. Its failures are treated as a meter's.
+// A Python function of an event's kind, its frame's address, its code object and its line. Its failures are treated as
+// a meter's.
 class PythonListener final : public Listener {
 public:
     explicit PythonListener(nb::object function) : function_(std::move(function)) {}
     bool hear(const Event& event) noexcept override {
         PyObject* code = const_cast<PyObject*>(static_cast<const PyObject*>(event.code));
         const auto frame = reinterpret_cast<std::uintptr_t>(event.frame);
-        PyObject* said = PyObject_CallFunction(function_.ptr(), "iKOi", static_cast<int>(event.what),
-                                               static_cast<unsigned long long>(frame), code, static_cast<int>(event.line));
+        PyObject* said =
+            PyObject_CallFunction(function_.ptr(), "iKOi", static_cast<int>(event.what),
+                                  static_cast<unsigned long long>(frame), code, static_cast<int>(event.line));
         Py_XDECREF(said);
         return said != nullptr || is_settled(function_);
     }
@@ -66,7 +68,8 @@ private:
 
 void make(LineRecorder* self, bool resident, nb::object meter, bool recursion_apart, nb::object listener) {
     std::shared_ptr<Meter> read = meter.is_none() ? nullptr : std::make_shared<PythonMeter>(std::move(meter));
-    std::shared_ptr<Listener> hear = listener.is_none() ? nullptr : std::make_shared<PythonListener>(std::move(listener));
+    std::shared_ptr<Listener> hear =
+        listener.is_none() ? nullptr : std::make_shared<PythonListener>(std::move(listener));
     new (self) LineRecorder(resident, recursion_apart, std::move(read), std::move(hear));
 }
 
@@ -85,8 +88,9 @@ int clear_told(PyObject* self) {
     return 0;
 }
 
-PyType_Slot g_recorder_slots[] = {
-    {Py_tp_traverse, reinterpret_cast<void*>(traverse)}, {Py_tp_clear, reinterpret_cast<void*>(clear_told)}, {0, nullptr}};
+PyType_Slot g_recorder_slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(traverse)},
+                                  {Py_tp_clear, reinterpret_cast<void*>(clear_told)},
+                                  {0, nullptr}};
 
 void set_active(LineRecorder& recorder, bool active, bool here) {
     if (!recorder.set_active(active, here)) throw nb::python_error();
@@ -139,7 +143,8 @@ std::uint32_t add_group(LineRecorder& recorder, std::int32_t first_line, std::in
     return recorder.add_group(first_line, last_line, {label.c_str(), label.size()});
 }
 
-// Of a file that a child process has kept its figures in: label, first and last line, calls, resident at the first, and the lines, of each function.
+// Of a file that a child process has kept its figures in: label, first and last line, calls, resident at the first, and
+// the lines, of each function.
 nb::list functions_in(nb::bytes contents) {
     nb::list out;
     FigureRoom::each_in({contents.c_str(), contents.size()}, [&out](const FunctionFigures& function) {

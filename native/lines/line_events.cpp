@@ -15,8 +15,8 @@ namespace hiwater::lines {
 
 namespace {
 
-// The interpreter makes an int for a callback and gives it back after it. It is no memory of the program's: while a callback runs
-// the thread's figures are as if it was not there.
+// The interpreter makes an int for a callback and gives it back after it. It is no memory of the program's: while a
+// callback runs the thread's figures are as if it was not there.
 #if PY_VERSION_HEX >= 0x030e0000
 // From 3.14 on it takes that int from its own list of free ones, and puts it back there: nothing is allocated.
 struct WithoutInt {
@@ -160,7 +160,8 @@ bool watched_event(PyFrameObject* frame, PyCodeObject* code, int what, PyObject*
         if (!tell({What::resume, frame, code, line})) return false;
         on_resume(frame, code, line);
     } else if (what == PyTrace_RETURN) {
-        const bool suspends = (code->co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR)) != 0 && argument != nullptr;
+        const bool suspends =
+            (code->co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR)) != 0 && argument != nullptr;
         if (!tell({suspends ? What::suspend : What::exit, frame, code, 0})) return false;
         on_exit(frame, suspends);
     }

@@ -1,4 +1,5 @@
-// Where line events come from: sys.monitoring's callbacks from Python 3.12 on, a trace function on 3.11. All of it needs the GIL.
+// Where line events come from: sys.monitoring's callbacks from Python 3.12 on, a trace function on 3.11. All of it
+// needs the GIL.
 #pragma once
 
 #include <Python.h>
@@ -9,8 +10,8 @@ namespace hiwater::lines {
 // A new dict from the names of sys.monitoring's events to callbacks, or nullptr with an error set.
 PyObject* monitoring_callbacks();
 #else
-// Our trace function in the calling thread; calls count. A tracer that was set before is still called, is what sys.gettrace() shows,
-// and is set again at the end. Return -1 with an error set.
+// Our trace function in the calling thread; calls count. A tracer that was set before is still called, is what
+// sys.gettrace() shows, and is set again at the end. Return -1 with an error set.
 int attach_here();
 void detach_here();
 // In all threads there are; join() adds the calling thread to them.

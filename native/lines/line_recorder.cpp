@@ -1,4 +1,5 @@
-// The line recorder. Longer than 400 lines because opening, closing and attributing lines keep one set of invariants, which self_check() names.
+// The line recorder. Longer than 400 lines because opening, closing and attributing lines keep one set of invariants,
+// which self_check() names.
 #include "lines/line_recorder.h"
 
 #include <algorithm>
@@ -25,7 +26,8 @@ LineThread& own_state() noexcept {
     return thread;
 }
 
-// --- resident memory -------------------------------------------------------------------------------------------------------------
+// --- resident memory
+// -------------------------------------------------------------------------------------------------------------
 
 std::int64_t resident_now() noexcept {
     static const bool is_kept = (own_files::statm.keep(), true);  // each line reads it
@@ -47,7 +49,8 @@ private:
     std::int64_t bytes_ = -1;
 };
 
-// --- segments --------------------------------------------------------------------------------------------------------------------
+// --- segments
+// --------------------------------------------------------------------------------------------------------------------
 
 // Returns whether no other frame of this thread has the line open, and notes that it is open now.
 bool take(LineThread& thread, const Frame& frame, LineFigure& line) noexcept {
@@ -108,12 +111,13 @@ void close_segment(LineThread& thread, Frame& frame, Resident& resident) noexcep
     frame.before_bytes += kept;
 }
 
-// --- frames ----------------------------------------------------------------------------------------------------------------------
+// --- frames
+// ----------------------------------------------------------------------------------------------------------------------
 
 std::uint32_t g_generation = 0;  // moves when something is switched off
 
-// Removes the frames of groups that are not active any more. Their peaks nest, so the lines above the lowest such frame close, too,
-// and continue in a new segment.
+// Removes the frames of groups that are not active any more. Their peaks nest, so the lines above the lowest such frame
+// close, too, and continue in a new segment.
 [[gnu::noinline]] void drop_inactive(LineThread& thread) {
     auto& frames = thread.frames;
     const auto is_inactive = [](const Frame& frame) { return frame.line != nullptr && !frame.group->active; };
@@ -151,7 +155,8 @@ void pop(LineThread& thread, Resident& resident) noexcept {
     thread.frames.pop_back();
 }
 
-// Puts the frame's entries (one for each group that watches its code) on top of the stack; what lies above has ended unseen.
+// Puts the frame's entries (one for each group that watches its code) on top of the stack; what lies above has ended
+// unseen.
 bool bring_to_top(LineThread& thread, const void* frame, const void* code, Resident& resident) noexcept {
     auto& frames = thread.frames;
     if (!frames.empty() && frames.back().frame == frame && frames.back().code == code) [[likely]]
@@ -307,7 +312,8 @@ void on_exit(const void* frame, bool suspends) noexcept {
     }
 }
 
-// --- recorders -------------------------------------------------------------------------------------------------------------------
+// --- recorders
+// -------------------------------------------------------------------------------------------------------------------
 
 LineRecorder::~LineRecorder() {
     set_active(false);
@@ -315,8 +321,9 @@ LineRecorder::~LineRecorder() {
     for (const void* code : codes_) {
         const auto found = watched().find(code);
         if (found == watched().end()) continue;
-        std::erase_if(found->second,
-                      [&](const Watch& watch) { return std::find(groups_.begin(), groups_.end(), watch.group) != groups_.end(); });
+        std::erase_if(found->second, [&](const Watch& watch) {
+            return std::find(groups_.begin(), groups_.end(), watch.group) != groups_.end();
+        });
         if (found->second.empty()) watched().erase(found);
     }
 }
@@ -344,8 +351,8 @@ void LineRecorder::watch(const void* code, std::uint32_t group, bool nested) {
     codes_.push_back(code);
 }
 
-// What is open in the calling thread ends here, with its figures. In other threads it does not count, because the part that
-// came before now cannot be determined.
+// What is open in the calling thread ends here, with its figures. In other threads it does not count, because the part
+// that came before now cannot be determined.
 bool LineRecorder::set_active(bool active, bool here) {
     if (active == settings_.active) return true;
     const bool goes_on = active || settings_.meter == nullptr || settings_.meter->read();

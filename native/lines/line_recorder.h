@@ -3,14 +3,17 @@
 // group    the figures of a function and the code nested in it: one LineFigure for each source line
 // watch    that the lines of a code object are counted in a group
 // frame    a running activation of watched code; each thread keeps a stack of them
-// segment  a stretch in which a frame's line is open: from its line event or its generator's resumption to the frame's next event
+// segment  a stretch in which a frame's line is open: from its line event or its generator's resumption to the frame's
+// next event
 //
-// Lines nest as calls do, so one peak for each thread is enough for all open lines: opening a segment saves the thread's peak
-// and lowers it to what is live now, closing it puts back the higher of the two. Every line's peak is exact, whatever runs inside.
-// Heap figures are the thread's own (ThreadHeap). Resident memory is the process's: the kernel counts it for the process only.
+// Lines nest as calls do, so one peak for each thread is enough for all open lines: opening a segment saves the
+// thread's peak and lowers it to what is live now, closing it puts back the higher of the two. Every line's peak is
+// exact, whatever runs inside. Heap figures are the thread's own (ThreadHeap). Resident memory is the process's: the
+// kernel counts it for the process only.
 //
-// A line that is open already in the same thread (recursion) counts its calls and no bytes: each byte is in a line once. A recorder may
-// distinguish the calls of a recursion, in resident memory: each call's change is then in its own lines and in no line above.
+// A line that is open already in the same thread (recursion) counts its calls and no bytes: each byte is in a line
+// once. A recorder may distinguish the calls of a recursion, in resident memory: each call's change is then in its own
+// lines and in no line above.
 #pragma once
 
 #include <cstdint>
@@ -71,11 +74,13 @@ struct Settings {
 };
 
 struct Group : Settings {
-    Group(const Settings& settings, std::shared_ptr<FigureRoom> in, std::int32_t first, std::int32_t last, std::string_view label)
+    Group(const Settings& settings, std::shared_ptr<FigureRoom> in, std::int32_t first, std::int32_t last,
+          std::string_view label)
         : Settings(settings), figures(in->add(first, last, label)), room(std::move(in)) {}
     LineFigure* figure(std::int32_t line) noexcept {
         const auto index = static_cast<std::size_t>(static_cast<std::int64_t>(line) - figures.first_line);
-        return index < figures.line_count ? &figures.lines()[index] : nullptr;  // below first_line the index wraps around
+        return index < figures.line_count ? &figures.lines()[index]
+                                          : nullptr;  // below first_line the index wraps around
     }
 
     FunctionFigures& figures;  // frames point into it
@@ -86,7 +91,8 @@ struct Group : Settings {
 
 struct Watch {
     std::shared_ptr<Group> group;
-    bool nested;  // code inside the function, such as a comprehension: its events on a line that is open are no calls of that line
+    bool nested;  // code inside the function, such as a comprehension: its events on a line that is open are no calls
+                  // of that line
 };
 
 struct Frame {
@@ -121,7 +127,8 @@ public:
     // `here`: in the calling thread alone. False when the meter interrupts the program; the switch is made in any case.
     bool set_active(bool active, bool here = false);
     void clear();
-    // Clears, and has the figures in a new file from now on (FigureRoom::move_to()), as in a process whose parent will read them.
+    // Clears, and has the figures in a new file from now on (FigureRoom::move_to()), as in a process whose parent will
+    // read them.
     int keep_in(const char* path);
     const Meter* meter() const noexcept { return settings_.meter.get(); }
     const Listener* listener() const noexcept { return settings_.listener.get(); }
@@ -136,12 +143,13 @@ private:
     std::vector<const void*> codes_;
 };
 
-// --- events, in the thread they happen in ----------------------------------------------------------------------------------------
-// `frame` identifies the activation. A frame is added at its first line event: it may have begun before it was watched.
+// --- events, in the thread they happen in
+// ---------------------------------------------------------------------------------------- `frame` identifies the
+// activation. A frame is added at its first line event: it may have begun before it was watched.
 bool is_watched(const void* code) noexcept;
-// To be called before each event, for meters and listeners. What they run may switch recorders on and off, or let other threads do so:
-// nothing of the event may have begun. False when one of them interrupts the program. What a listener allocates is no
-// memory of the program's: it is in no figure of the thread's.
+// To be called before each event, for meters and listeners. What they run may switch recorders on and off, or let other
+// threads do so: nothing of the event may have begun. False when one of them interrupts the program. What a listener
+// allocates is no memory of the program's: it is in no figure of the thread's.
 bool tell(const Event& event) noexcept;
 void on_line(const void* frame, const void* code, std::int32_t line) noexcept;
 void on_resume(const void* frame, const void* code, std::int32_t line) noexcept;

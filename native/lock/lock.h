@@ -1,19 +1,22 @@
 // The recorder's lock. Holders run a few dozen instructions, never foreign code, and take no other lock.
 //
-// Most programs allocate from one thread at a time, and an atomic instruction on every event would be the largest single cost of
-// recording. So the lock can be biased to one thread (its "owner"). The owner takes it on a fast path, with plain stores:
+// Most programs allocate from one thread at a time, and an atomic instruction on every event would be the largest
+// single cost of recording. So the lock can be biased to one thread (its "owner"). The owner takes it on a fast path,
+// with plain stores:
 //
 //   owner:    active = 1;  compiler barrier;  biased_to == me ?  the lock is taken  :  active = 0, take the slow path
 //   others:   lock the mutex;  biased_to = nobody;  membarrier();  wait until the former owner's active == 0
 //
-// membarrier(2) makes every running thread pass a full barrier between the two steps of the others. So either the owner sees that the
-// bias is gone, or the others see that the owner is inside: Dekker's exclusion with the price moved to the rare side (the asymmetric
-// barrier of D. Dice, H. Huang, M. Yang, "Asymmetric Dekker Synchronization", 2001). Without membarrier in the kernel the lock is never
-// biased. A program may forbid the call while it runs (seccomp): from then on the lock is not biased any more.
+// membarrier(2) makes every running thread pass a full barrier between the two steps of the others. So either the owner
+// sees that the bias is gone, or the others see that the owner is inside: Dekker's exclusion with the price moved to
+// the rare side (the asymmetric barrier of D. Dice, H. Huang, M. Yang, "Asymmetric Dekker Synchronization", 2001).
+// Without membarrier in the kernel the lock is never biased. A program may forbid the call while it runs (seccomp):
+// from then on the lock is not biased any more.
 //
-// Threads that allocate at the same time would only pass the bias to each other. So the lock can also be biased to all of them ("shared"):
-// each of them uses the fast path while the others use theirs, and counts in accounts of its own. A thread that needs the lock alone
-// revokes the bias of all of them by the same exclusion and first merges their accounts: see ThreadLocalAccounting in sharing.h.
+// Threads that allocate at the same time would only pass the bias to each other. So the lock can also be biased to all
+// of them ("shared"): each of them uses the fast path while the others use theirs, and counts in accounts of its own. A
+// thread that needs the lock alone revokes the bias of all of them by the same exclusion and first merges their
+// accounts: see ThreadLocalAccounting in sharing.h.
 #pragma once
 
 #include <limits.h>
@@ -44,14 +47,16 @@ inline void pause_processor() noexcept {  // between two reads of what another t
 #endif
 }
 
-// The instruction that locks it also stores which thread holds it, because a signal handler may jump away from any point (see Lock::abandon).
+// The instruction that locks it also stores which thread holds it, because a signal handler may jump away from any
+// point (see Lock::abandon).
 class FutexMutex {
 public:
     // Returns whether another thread held it.
     bool lock() noexcept {
         std::uint64_t expected = kFree;
         const std::uint64_t mine = held_by_caller();
-        if (word_.compare_exchange_strong(expected, mine, std::memory_order_acquire, std::memory_order_relaxed)) [[likely]]
+        if (word_.compare_exchange_strong(expected, mine, std::memory_order_acquire, std::memory_order_relaxed))
+            [[likely]]
             return false;
         lock_slowly(mine);
         return true;
@@ -60,15 +65,20 @@ public:
         if ((word_.exchange(kFree, std::memory_order_release) & kWaited) != 0) [[unlikely]]
             wake(1);
     }
-    bool is_held_by_caller() const noexcept { return (word_.load(std::memory_order_relaxed) & ~kWaited) == held_by_caller(); }
+    bool is_held_by_caller() const noexcept {
+        return (word_.load(std::memory_order_relaxed) & ~kWaited) == held_by_caller();
+    }
     // For a thread that was woken, or had to wake another, and never got to do so: all waiting threads try again.
     void wake_all() noexcept { wake(INT_MAX); }
     void reset() noexcept { word_.store(kFree, std::memory_order_relaxed); }
 
 private:
-    static constexpr std::uint64_t kFree = 0, kHeld = 1, kWaited = 2;  // the low half; the high half identifies the holder
+    static constexpr std::uint64_t kFree = 0, kHeld = 1,
+                                   kWaited = 2;  // the low half; the high half identifies the holder
     // Control blocks of threads do not share a page, and lie less than 16 TiB apart.
-    static std::uint64_t held_by_caller() noexcept { return (static_cast<std::uint64_t>(::pthread_self()) >> 12) << 32 | kHeld; }
+    static std::uint64_t held_by_caller() noexcept {
+        return (static_cast<std::uint64_t>(::pthread_self()) >> 12) << 32 | kHeld;
+    }
 
     [[gnu::noinline]] void lock_slowly(std::uint64_t mine) noexcept {
         for (int spin = 0; spin < 200; ++spin) {
@@ -80,13 +90,16 @@ private:
         }
         for (std::uint64_t seen = word_.load(std::memory_order_relaxed);;) {
             if (seen == kFree) {  // other threads may still be waiting
-                if (word_.compare_exchange_weak(seen, mine | kWaited, std::memory_order_acquire, std::memory_order_relaxed)) return;
+                if (word_.compare_exchange_weak(seen, mine | kWaited, std::memory_order_acquire,
+                                                std::memory_order_relaxed))
+                    return;
                 continue;
             }
-            if ((seen & kWaited) == 0 &&
-                !word_.compare_exchange_weak(seen, seen | kWaited, std::memory_order_relaxed, std::memory_order_relaxed))
+            if ((seen & kWaited) == 0 && !word_.compare_exchange_weak(seen, seen | kWaited, std::memory_order_relaxed,
+                                                                      std::memory_order_relaxed))
                 continue;
-            raw::syscall(SYS_futex, &word_, FUTEX_WAIT_PRIVATE, static_cast<std::uint32_t>(kHeld | kWaited), nullptr, nullptr, 0);
+            raw::syscall(SYS_futex, &word_, FUTEX_WAIT_PRIVATE, static_cast<std::uint32_t>(kHeld | kWaited), nullptr,
+                         nullptr, 0);
             seen = word_.load(std::memory_order_relaxed);
         }
     }
@@ -94,7 +107,8 @@ private:
         raw::syscall(SYS_futex, &word_, FUTEX_WAKE_PRIVATE, most, nullptr, nullptr, 0);
     }
 
-    static_assert(std::endian::native == std::endian::little);  // the kernel compares the half at the address it is given
+    static_assert(std::endian::native ==
+                  std::endian::little);  // the kernel compares the half at the address it is given
     std::atomic<std::uint64_t> word_{kFree};
 };
 
@@ -108,27 +122,35 @@ public:
             leave_fast_path(*me);
         }
         lock_slowly(me);
-        // From here on a signal handler on this thread sees that it is inside, as on the fast path. No thread waits for `active`: this one has the mutex.
+        // From here on a signal handler on this thread sees that it is inside, as on the fast path. No thread waits for
+        // `active`: this one has the mutex.
         if (me != nullptr) store_stack_pointer(me->active);
         std::atomic_signal_fence(std::memory_order_seq_cst);
         return false;
     }
 
-    // The fast path alone, for events that have another way to get the lock. enter_fast_path() returns whether the lock is biased to this
-    // thread, which then has it alone. Otherwise the thread may share the lock with others (shares()) and must touch nothing of theirs.
-    // Where neither holds, the thread leaves the fast path at once without the lock, and may wait until the lock is shared.
-    // A thread that is inside already must not enter: a signal interrupted it, and the handler allocates.
-    static bool may_enter_fast_path(const LockTicket& me) noexcept { return me.active.load(std::memory_order_relaxed) == 0; }
+    // The fast path alone, for events that have another way to get the lock. enter_fast_path() returns whether the lock
+    // is biased to this thread, which then has it alone. Otherwise the thread may share the lock with others (shares())
+    // and must touch nothing of theirs. Where neither holds, the thread leaves the fast path at once without the lock,
+    // and may wait until the lock is shared. A thread that is inside already must not enter: a signal interrupted it,
+    // and the handler allocates.
+    static bool may_enter_fast_path(const LockTicket& me) noexcept {
+        return me.active.load(std::memory_order_relaxed) == 0;
+    }
     [[gnu::always_inline]] bool enter_fast_path(LockTicket& me) noexcept {
         store_stack_pointer(me.active);
         std::atomic_signal_fence(std::memory_order_seq_cst);
         return biased_to_.load(std::memory_order_acquire) == &me;
     }
-    [[gnu::always_inline]] static void leave_fast_path(LockTicket& me) noexcept { me.active.store(0, std::memory_order_release); }
-    [[gnu::always_inline]] bool shares(const LockTicket& me) const noexcept {
-        return biased_to_.load(std::memory_order_acquire) == &all_sharers_ && me.may_share.load(std::memory_order_relaxed);
+    [[gnu::always_inline]] static void leave_fast_path(LockTicket& me) noexcept {
+        me.active.store(0, std::memory_order_release);
     }
-    // For a thread that left the fast path: if the present holder is about to share the lock, waits until it has. True: this thread shares it now.
+    [[gnu::always_inline]] bool shares(const LockTicket& me) const noexcept {
+        return biased_to_.load(std::memory_order_acquire) == &all_sharers_ &&
+               me.may_share.load(std::memory_order_relaxed);
+    }
+    // For a thread that left the fast path: if the present holder is about to share the lock, waits until it has. True:
+    // this thread shares it now.
     [[gnu::noinline]] bool wait_to_share(LockTicket& me) noexcept {
         if (!me.may_share.load(std::memory_order_relaxed)) return false;
         if (is_to_be_shared_.load(std::memory_order_acquire)) {
@@ -152,7 +174,8 @@ public:
         } else {
             if (me != nullptr) leave_fast_path(*me);
             if (is_to_be_shared_.load(std::memory_order_relaxed)) decide_bias(me);
-            if (bias_returns_to_ != nullptr) biased_to_.store(std::exchange(bias_returns_to_, nullptr), std::memory_order_release);
+            if (bias_returns_to_ != nullptr)
+                biased_to_.store(std::exchange(bias_returns_to_, nullptr), std::memory_order_release);
             mutex_.unlock();
         }
     }
@@ -168,8 +191,8 @@ public:
         mutex_.wake_all();
     }
 
-    // Once a process. Without it the lock works and is never biased. In a process with several threads the kernel takes up to 20 ms, during
-    // which the lock can be used.
+    // Once a process. Without it the lock works and is never biased. In a process with several threads the kernel takes
+    // up to 20 ms, during which the lock can be used.
     void allow_bias() noexcept {
         const SignalsBlocked blocked;  // a handler that filters system calls would wait for its own thread
         lock(nullptr);
@@ -182,7 +205,8 @@ public:
         may_bias_ = is_registered && !is_filtered_;
         unlock(nullptr, false);
     }
-    // Before the program filters its system calls: membarrier is not called from here on, because the filter may end the process for it.
+    // Before the program filters its system calls: membarrier is not called from here on, because the filter may end
+    // the process for it.
     void expect_filter() noexcept {
         for (bool is_called = true; is_called;) {
             lock(nullptr);
@@ -236,9 +260,9 @@ private:
         }
     }
 
-    // The lock is biased to no thread. A thread that takes it many times in a row gets the bias. Threads that wait for each other here many
-    // times are in contention. Python threads that take turns under the GIL do not wait for each other here, so they are not.
-    // The holder of the mutex decides, so there is one decision at a time.
+    // The lock is biased to no thread. A thread that takes it many times in a row gets the bias. Threads that wait for
+    // each other here many times are in contention. Python threads that take turns under the GIL do not wait for each
+    // other here, so they are not. The holder of the mutex decides, so there is one decision at a time.
     void count_acquisition(LockTicket& me, bool had_to_wait) noexcept {
         LockTicket* const last = std::exchange(last_, &me);
         if (last != &me) {
@@ -271,8 +295,8 @@ private:
 
     void expect_sharing(bool is_expected) noexcept { is_to_be_shared_.store(is_expected, std::memory_order_release); }
 
-    // Called by a thread that shared the lock and needs it alone, by a thread (`me`) that waited here while sharing began and could as well
-    // have shared, or by a caller without a ticket, which only reads.
+    // Called by a thread that shared the lock and needs it alone, by a thread (`me`) that waited here while sharing
+    // began and could as well have shared, or by a caller without a ticket, which only reads.
     [[gnu::noinline]] void end_sharing(LockTicket* me, bool was_shared) noexcept {
         expect_sharing(true);  // before any of the threads sees that the lock is not shared
         revoke_bias();
@@ -287,9 +311,10 @@ private:
             biased_to_.store(me, std::memory_order_release);
     }
 
-    // Where threads cannot share, threads that allocate without pause would pass the lock to each other at every event, at the price of
-    // several cache misses each time. So they take turns: the arriving thread lets the other continue on its fast path for some sixty
-    // microseconds, and then takes over the bias. A thread that has released the GIL, or sleeps, is not at work, and is not waited for.
+    // Where threads cannot share, threads that allocate without pause would pass the lock to each other at every event,
+    // at the price of several cache misses each time. So they take turns: the arriving thread lets the other continue
+    // on its fast path for some sixty microseconds, and then takes over the bias. A thread that has released the GIL,
+    // or sleeps, is not at work, and is not waited for.
     static constexpr int kChecks = 32, kTurn = 1500;
 
     static bool is_at_work(const LockTicket& owner) noexcept {
@@ -314,15 +339,17 @@ private:
             give_up_bias();
         last_ = nullptr;
     }
-    // A filter refuses the call. A thread that took the lock by its fast path just before has its store to `active` still in its
-    // processor's store buffer, which is empty within a microsecond: five milliseconds later everybody sees the store. Once a recording.
+    // A filter refuses the call. A thread that took the lock by its fast path just before has its store to `active`
+    // still in its processor's store buffer, which is empty within a microsecond: five milliseconds later everybody
+    // sees the store. Once a recording.
     void give_up_bias() noexcept {
         constexpr std::uint64_t kLongEnoughNs = 5'000'000;
         may_bias_ = false;
         const std::uint64_t begun = process::monotonic_ns();
         while (process::monotonic_ns() - begun < kLongEnoughNs) pause_processor();
     }
-    // A thread is inside for a few dozen instructions, unless the kernel took it off its processor there: on a busy machine for milliseconds.
+    // A thread is inside for a few dozen instructions, unless the kernel took it off its processor there: on a busy
+    // machine for milliseconds.
     static void wait_until_out(const LockTicket& one) noexcept {
         constexpr timespec kNap{0, 50'000};
         for (int spin = 0; one.active.load(std::memory_order_acquire) != 0; ++spin) {
@@ -340,9 +367,10 @@ private:
     LockTicket* bias_returns_to_ = nullptr;
     std::uint32_t alternations_ = 0;  // of threads that waited for each other here, since the lock was last biased
     bool may_bias_ = false;
-    bool is_registering_ = false;               // a thread registers the process for membarrier
-    bool is_filtered_ = false;                  // the program filters its system calls; filters are for the life of the process
-    std::atomic<bool> is_to_be_shared_{false};  // contention was noted while this holder had the lock; read without the mutex, too
+    bool is_registering_ = false;  // a thread registers the process for membarrier
+    bool is_filtered_ = false;     // the program filters its system calls; filters are for the life of the process
+    std::atomic<bool> is_to_be_shared_{
+        false};  // contention was noted while this holder had the lock; read without the mutex, too
     Sharing sharing_;
     ThreadLocalAccounting* thread_accounting_ = nullptr;
     LockTicket all_sharers_;  // stands for all threads that share: a shared lock is biased to it
@@ -362,7 +390,8 @@ private:
 
 using MutexHold = std::lock_guard<FutexMutex>;
 
-// The same with signals blocked, for a lock that is rarely taken: no signal handler can jump out of it or wait for its own thread.
+// The same with signals blocked, for a lock that is rarely taken: no signal handler can jump out of it or wait for its
+// own thread.
 class UninterruptedHold {
 public:
     explicit UninterruptedHold(FutexMutex& mutex) noexcept : hold_(mutex) {}

@@ -11,9 +11,9 @@ namespace hiwater {
 // A thread's ticket for the lock. Its memory must stay mapped for the life of the process.
 struct LockTicket {
     std::atomic<std::uintptr_t> active{0};  // 0: not inside; else the thread's stack pointer when it entered
-    std::uint32_t streak = 0;               // acquisitions in a row by this thread, while the lock is biased to no thread
-    std::atomic<bool> may_share{false};     // it is in the list below
-    bool took_part = false;                 // in the last episode of sharing; set by ThreadLocalAccounting::merge()
+    std::uint32_t streak = 0;            // acquisitions in a row by this thread, while the lock is biased to no thread
+    std::atomic<bool> may_share{false};  // it is in the list below
+    bool took_part = false;              // in the last episode of sharing; set by ThreadLocalAccounting::merge()
 };
 
 // The threads whose bias must be revoked before one thread can have the lock alone. Under the lock's mutex.
@@ -40,8 +40,8 @@ public:
         count_ = 0;
     }
 
-    // Sharing ended after so many events; `by_need`: because a thread needed the lock alone. Ending costs as much as several hundred events:
-    // after a shorter episode threads take turns for a while instead, twice as long each time.
+    // Sharing ended after so many events; `by_need`: because a thread needed the lock alone. Ending costs as much as
+    // several hundred events: after a shorter episode threads take turns for a while instead, twice as long each time.
     void note_episode(std::uint64_t events, bool by_need) noexcept {
         if (events >= kWorthwhile) {
             penalty_ = 0;
@@ -65,7 +65,8 @@ private:
     std::uint32_t penalty_ = 0, turns_left_ = 0;
 };
 
-// Thread-local accounting: what threads count on their own while they share the lock. Called by the thread that holds it alone.
+// Thread-local accounting: what threads count on their own while they share the lock. Called by the thread that holds
+// it alone.
 class ThreadLocalAccounting {
 public:
     struct Episode {

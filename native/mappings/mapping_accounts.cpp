@@ -49,7 +49,8 @@ void MappingAccounts::add(std::uintptr_t start, const Piece& piece, Gain gain) {
 }
 
 void MappingAccounts::debit(std::uintptr_t from, std::uintptr_t to, const Piece& piece, int pieces_left) {
-    if (!shows_pages(piece)) return accounts_.debit(piece.account, static_cast<std::int64_t>(to - from), 1 - pieces_left);
+    if (!shows_pages(piece))
+        return accounts_.debit(piece.account, static_cast<std::int64_t>(to - from), 1 - pieces_left);
     const auto change = [this](std::uint32_t account, std::int64_t pages, std::int64_t runs) {
         change_shared(account, pages, runs, Gain::restored);
     };
@@ -57,7 +58,8 @@ void MappingAccounts::debit(std::uintptr_t from, std::uintptr_t to, const Piece&
 }
 
 // Shared memory counts where this process made it, from the moment it can be used.
-Piece MappingAccounts::piece_of(std::uintptr_t start, std::size_t bytes, std::uint32_t node, const NewMapping& mapping) {
+Piece MappingAccounts::piece_of(std::uintptr_t start, std::size_t bytes, std::uint32_t node,
+                                const NewMapping& mapping) {
     Kind kind = mapping.kind;
     SharedPlace place = 0;
     if (kind == Kind::shared || kind == Kind::attached) {
@@ -73,7 +75,8 @@ Piece MappingAccounts::piece_of(std::uintptr_t start, std::size_t bytes, std::ui
 }
 
 void MappingAccounts::forget(std::uintptr_t start, std::uintptr_t end) {
-    mappings_.take(start, end, [this](auto from, auto to, const Piece& piece, int left) { debit(from, to, piece, left); });
+    mappings_.take(start, end,
+                   [this](auto from, auto to, const Piece& piece, int left) { debit(from, to, piece, left); });
 }
 
 void MappingAccounts::map(std::uintptr_t start, std::size_t bytes, std::uint32_t node, const NewMapping& mapping) {
@@ -122,7 +125,8 @@ void MappingAccounts::protect(std::uintptr_t start, std::uintptr_t end, std::uin
         std::uint32_t account = part.piece.account;
         if (opens) account = accounts_.account(labelled_as(account, node), opened);
         if (closes) account = accounts_.account(accounts_.record(account).node, Kind::reserved);
-        add(part.start, {part.end, account, protection, part.piece.place}, opens || closes ? Gain::allocated : Gain::restored);
+        add(part.start, {part.end, account, protection, part.piece.place},
+            opens || closes ? Gain::allocated : Gain::restored);
     }
 }
 

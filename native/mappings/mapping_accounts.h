@@ -1,4 +1,5 @@
-// Accounts of mappings: which pieces of address space are mapped, and for which stacks they count. Callers hold the recorder's lock.
+// Accounts of mappings: which pieces of address space are mapped, and for which stacks they count. Callers hold the
+// recorder's lock.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +21,8 @@ class MappingAccounts {
 public:
     MappingAccounts(Accounts& accounts, CallTree& tree) noexcept : accounts_(accounts), tree_(tree) {}
 
-    // A new mapping of a stack. What was mapped there is gone, whoever mapped it. All of these may throw NoRoom or bad_alloc.
+    // A new mapping of a stack. What was mapped there is gone, whoever mapped it. All of these may throw NoRoom or
+    // bad_alloc.
     void map(std::uintptr_t start, std::size_t bytes, std::uint32_t node, const NewMapping& mapping);
     void map_arena(std::uintptr_t start, std::size_t bytes, std::uint32_t node);
     void forget(std::uintptr_t start, std::uintptr_t end);

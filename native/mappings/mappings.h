@@ -1,4 +1,5 @@
-// Mappings as intervals that never overlap. Mapping over, unmapping part of, moving or opening a range cuts what is there.
+// Mappings as intervals that never overlap. Mapping over, unmapping part of, moving or opening a range cuts what is
+// there.
 #pragma once
 
 #include <cstdint>
@@ -19,12 +20,14 @@ struct Piece {
 class Mappings {
 public:
     // Adds [start, end), which must be free. Throws bad_alloc.
-    void add(std::uintptr_t start, std::uintptr_t end, std::uint32_t account, std::uint32_t protection, SharedPlace place = 0) {
+    void add(std::uintptr_t start, std::uintptr_t end, std::uint32_t account, std::uint32_t protection,
+             SharedPlace place = 0) {
         tree_.emplace(start, Piece{end, account, protection, place});
     }
 
-    // Takes [start, end) out, cutting pieces at the borders. For every piece touched: visit(piece_start, piece_end of the part taken,
-    // piece, pieces_left): `piece.place` is that of the part, and pieces_left how many pieces of the old one remain (0, 1 or 2).
+    // Takes [start, end) out, cutting pieces at the borders. For every piece touched: visit(piece_start, piece_end of
+    // the part taken, piece, pieces_left): `piece.place` is that of the part, and pieces_left how many pieces of the
+    // old one remain (0, 1 or 2).
     template <typename Visit>
     void take(std::uintptr_t start, std::uintptr_t end, Visit visit) {
         if (end <= start) return;  // a length that goes past the last address, which the kernel is about to refuse

@@ -9,7 +9,8 @@
 namespace hiwater {
 
 struct NewMapping {
-    capture::Kind kind;  // of shared memory: `attached` where the object is to be looked up among those that were made here
+    capture::Kind
+        kind;  // of shared memory: `attached` where the object is to be looked up among those that were made here
     std::uint32_t protection;
     const char* label = nullptr;
     SharedObject object = {};  // without a name where nobody else can map it

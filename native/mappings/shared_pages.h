@@ -1,5 +1,5 @@
-// Shared memory that this process made. Several mappings may show the same pages of an object. These pages count once, for the account of
-// the mapping that came first, until the last of the mappings is gone.
+// Shared memory that this process made. Several mappings may show the same pages of an object. These pages count once,
+// for the account of the mapping that came first, until the last of the mappings is gone.
 #pragma once
 
 #include <cstddef>
@@ -22,9 +22,12 @@ struct SharedObject {
 // A page of an object: the object's own number here in the upper half, the page's in the lower. 0: none.
 using SharedPlace = std::uint64_t;
 inline constexpr std::uint64_t kSharedPages = 1ULL << 32;  // of one object
-constexpr SharedPlace shared_place(std::uint32_t object, std::uint64_t page) noexcept { return object * kSharedPages + page; }
+constexpr SharedPlace shared_place(std::uint32_t object, std::uint64_t page) noexcept {
+    return object * kSharedPages + page;
+}
 
-// The objects that this process was seen to make. Only the newest ones are kept, because the end of an object is not seen.
+// The objects that this process was seen to make. Only the newest ones are kept, because the end of an object is not
+// seen.
 class MadeObjects {
 public:
     static constexpr std::size_t kMost = 16 * 1024;
@@ -74,7 +77,8 @@ class SharedPages {
     using Tree = PieceMap<SharedPlace, Run>;
 
 public:
-    // One more mapping shows [start, end). Calls change(account, pages, runs) with what the account gains. Throws bad_alloc.
+    // One more mapping shows [start, end). Calls change(account, pages, runs) with what the account gains. Throws
+    // bad_alloc.
     template <typename Change>
     void map(SharedPlace start, SharedPlace end, std::uint32_t account, Change change) {
         cut(start, change);
@@ -92,7 +96,8 @@ public:
         }
     }
 
-    // One mapping of [start, end) less. Calls change(account, pages, runs) with what the accounts lose: numbers below zero. Throws bad_alloc.
+    // One mapping of [start, end) less. Calls change(account, pages, runs) with what the accounts lose: numbers below
+    // zero. Throws bad_alloc.
     template <typename Change>
     void unmap(SharedPlace start, SharedPlace end, Change change) {
         cut(start, change);
@@ -136,7 +141,8 @@ private:
         if (!it->second.is_cut_off || it == tree_.begin()) return it;
         const auto before = std::prev(it);
         const Run run = it->second;
-        if (before->second.end != it->first || before->second.account != run.account || before->second.mappings != run.mappings)
+        if (before->second.end != it->first || before->second.account != run.account ||
+            before->second.mappings != run.mappings)
             return it;
         before->second.end = run.end;
         tree_.erase(it);

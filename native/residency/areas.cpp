@@ -38,7 +38,8 @@ Area area_of(const MapsLine& head) noexcept {
     return area;
 }
 
-// For smaps the kernel visits each page, and writes twenty lines more for each mapping. It counts no pages of its pool of huge ones, nor do we.
+// For smaps the kernel visits each page, and writes twenty lines more for each mapping. It counts no pages of its pool
+// of huge ones, nor do we.
 void read_mappings(PageVector<Area>* out) {
     PageVector<Area>& found = *out;
     PageFlags pages;
@@ -51,8 +52,10 @@ void read_mappings(PageVector<Area>* out) {
         } else if (head.read(line)) {
             Area area = area_of(head);
             if (found.size() != 0 && found[found.size() - 1].end == area.start) {
-                area.follows_file = found[found.size() - 1].path == Area::Path::file && found[found.size() - 1].writable;
-                found[found.size() - 1].malloc_heap = area.inaccessible && found[found.size() - 1].start % kMallocHeap == 0;
+                area.follows_file =
+                    found[found.size() - 1].path == Area::Path::file && found[found.size() - 1].writable;
+                found[found.size() - 1].malloc_heap =
+                    area.inaccessible && found[found.size() - 1].start % kMallocHeap == 0;
             }
             if (pages.finds_all() && !std::string_view(head.path).starts_with("/anon_hugepage"))
                 area.resident = pages.resident_bytes(area.start, area.end);
@@ -61,8 +64,9 @@ void read_mappings(PageVector<Area>* out) {
     }
 }
 
-// An address in the thread's stack, or 0: at its end the C library keeps what the thread has to itself, with the head of its list of robust
-// mutexes, which the kernel knows. No file has to be opened for it, as for /proc/self/task/TID/syscall.
+// An address in the thread's stack, or 0: at its end the C library keeps what the thread has to itself, with the head
+// of its list of robust mutexes, which the kernel knows. No file has to be opened for it, as for
+// /proc/self/task/TID/syscall.
 std::uintptr_t address_in_stack(const char* thread) noexcept {
     void* head = nullptr;
     std::size_t bytes = 0;
@@ -88,7 +92,8 @@ void find_stacks(PageVector<Area>& areas) {
     }
 }
 
-// Cuts areas at the borders of ranges, and sets a flag of the pieces inside: the kernel joins neighbours whoever they belong to.
+// Cuts areas at the borders of ranges, and sets a flag of the pieces inside: the kernel joins neighbours whoever they
+// belong to.
 void cut(PageVector<Area>* areas, Ranges& ranges, bool Area::* flag) {
     std::sort(ranges.begin(), ranges.end(), [](const auto& a, const auto& b) { return a.start < b.start; });
     PageVector<Area> out;

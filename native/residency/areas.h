@@ -22,12 +22,13 @@ struct Area {
 
     std::uint64_t size() const { return end - start; }
     bool is_plain() const {
-        return path == Path::none && writable && !follows_file && !malloc_heap && !holds_stack && !is_overhead && !mapping;
+        return path == Path::none && writable && !follows_file && !malloc_heap && !holds_stack && !is_overhead &&
+               !mapping;
     }
 };
 
-// Page vectors throughout: a heap's block taken by the recorder's thread would make the C library open an arena for it, 64 MiB of
-// the program's address space.
+// Page vectors throughout: a heap's block taken by the recorder's thread would make the C library open an arena for it,
+// 64 MiB of the program's address space.
 using Ranges = PageVector<OwnRanges::Range>;
 
 // `mappings`: what the program is known to have mapped. Throws bad_alloc. Empty where the kernel shows nothing.

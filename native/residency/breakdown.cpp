@@ -23,7 +23,8 @@ class Sorter {
 public:
     explicit Sorter(Breakdown& out) : out_(out) { out_.is_unreadable = !PageHeads::works() || !pages_.works(); }
 
-    // Goes through the areas. Neighbouring plain ones are one: advice about huge pages, which NumPy gives, cuts a block in two.
+    // Goes through the areas. Neighbouring plain ones are one: advice about huge pages, which NumPy gives, cuts a block
+    // in two.
     void sort_out(const PageVector<Area>& areas) {
         for (std::size_t i = 0; i < areas.size(); ++i) {
             Area run = areas[i];
@@ -56,7 +57,8 @@ public:
 private:
     void add(Part part, const Area& area) {
         out_[part].resident_bytes += area.resident;
-        if (part == Part::overhead) out_[part].untouched_bytes += static_cast<std::int64_t>(area.size()) - area.resident;
+        if (part == Part::overhead)
+            out_[part].untouched_bytes += static_cast<std::int64_t>(area.size()) - area.resident;
     }
 
     void sort(const Area& area) {
@@ -87,7 +89,8 @@ private:
             if (at >= area.end) break;
             at += one_thing(at, area, &found);
         }
-        // The rest of an area with an allocator's memory in it lies beside it, so perhaps is the allocator's: unexplained.
+        // The rest of an area with an allocator's memory in it lies beside it, so perhaps is the allocator's:
+        // unexplained.
         if (found == 0 || pages_left_ <= 0) add_mapping(area, found);
     }
 
@@ -170,8 +173,8 @@ bool take_snapshot(Breakdown* out, Ranges* mappings) noexcept {
     const std::int64_t after = process::resident_bytes();
     std::int64_t sum = 0;
     for (const Row& row : out->rows) sum += row.resident_bytes;
-    // The program goes on meanwhile. What it grew by after its pages were counted is not unexplained: of the values that resident memory
-    // had during the snapshot, the nearest to the sum is taken.
+    // The program goes on meanwhile. What it grew by after its pages were counted is not unexplained: of the values
+    // that resident memory had during the snapshot, the nearest to the sum is taken.
     out->resident_bytes = std::clamp(sum, std::min(before, after), std::max(before, after));
     (*out)[Part::unexplained].resident_bytes += out->resident_bytes - sum;
     return before >= 0 && after >= 0;
@@ -194,8 +197,8 @@ std::int64_t touched_bytes(std::uintptr_t address, std::uint64_t bytes) noexcept
     return std::min(touched, static_cast<std::int64_t>(bytes));
 }
 
-// glibc keeps two words before a block that it mapped for itself: how far they are from the mapping's beginning, and the mapping's
-// size from there on with the flag IS_MMAPPED (malloc/malloc.c, "struct malloc_chunk").
+// glibc keeps two words before a block that it mapped for itself: how far they are from the mapping's beginning, and
+// the mapping's size from there on with the flag IS_MMAPPED (malloc/malloc.c, "struct malloc_chunk").
 Chunk chunk_of(const unsigned char* head, std::uint64_t room) noexcept {
     constexpr std::uint64_t kFlags = 7, kIsMapped = 2;
     for (std::size_t at = 0; at + 16 <= kHeadBytes; at += 16) {
@@ -211,7 +214,8 @@ Chunk chunk_of(const unsigned char* head, std::uint64_t room) noexcept {
     return {};
 }
 
-// struct pool_header of CPython since 3.10 (Include/internal/pycore_obmalloc.h): its numbers must agree with each other.
+// struct pool_header of CPython since 3.10 (Include/internal/pycore_obmalloc.h): its numbers must agree with each
+// other.
 std::int64_t pool_live_bytes(const unsigned char* head) noexcept {
     constexpr std::uint32_t kSizeClasses = 32;
     std::uint32_t used = 0, last[3];  // size class, offset of the next block never used, the highest it may have

@@ -1,8 +1,9 @@
 // Where resident memory is: what Python, malloc and mappings hold of it, and what nobody can name.
 //
-// Every page that smaps counts goes into one part, so the parts add up to resident memory; what differs, and what lies beside an
-// allocator's memory and cannot be recognised, is "unexplained". What a page contains is read from what allocators wrote at its
-// beginnings, and only of pages that are in RAM: a snapshot must not touch what the program did not.
+// Every page that smaps counts goes into one part, so the parts add up to resident memory; what differs, and what lies
+// beside an allocator's memory and cannot be recognised, is "unexplained". What a page contains is read from what
+// allocators wrote at its beginnings, and only of pages that are in RAM: a snapshot must not touch what the program did
+// not.
 #pragma once
 
 #include <cstddef>

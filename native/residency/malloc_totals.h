@@ -1,5 +1,6 @@
-// The C library's figures of its heaps. mallinfo2() takes malloc's locks. A child that is forked during the call has locks that nobody
-// releases, and hangs in its next malloc(). Therefore a fork waits until no call is running, and a call waits until no fork is running.
+// The C library's figures of its heaps. mallinfo2() takes malloc's locks. A child that is forked during the call has
+// locks that nobody releases, and hangs in its next malloc(). Therefore a fork waits until no call is running, and a
+// call waits until no fork is running.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +17,8 @@ void prepare_malloc_totals() noexcept;
 // Zeros where another malloc is in use.
 MallocTotals malloc_totals() noexcept;
 
-// Around everything that makes a child in a copy of this process's memory. Both waits have a time limit: a signal handler may fork inside
-// the malloc() whose lock the call waits for.
+// Around everything that makes a child in a copy of this process's memory. Both waits have a time limit: a signal
+// handler may fork inside the malloc() whose lock the call waits for.
 void hold_malloc_totals_for_fork() noexcept;
 void release_malloc_totals_after_fork() noexcept;
 void forget_malloc_totals_in_child() noexcept;

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::int64_t kSlip = 64 * static_cast<std::int64_t>(kPage);  // may be touched between smaps and pagemap
 constexpr std::uintptr_t kAhead = 2048 * kPage;                        // the next range is often close behind
-constexpr std::uintptr_t kLastPage = 0x7fff'ffff'f000;                 // of what programs map: behind it the kernel answers nothing
+constexpr std::uintptr_t kLastPage = 0x7fff'ffff'f000;  // of what programs map: behind it the kernel answers nothing
 
 std::uintptr_t page_of(std::uintptr_t address) noexcept { return address & ~(kPage - 1); }
 

@@ -16,8 +16,8 @@ public:
     // Whether all that is in RAM is found, of files, too; otherwise only private anonymous memory.
     bool finds_all() const noexcept { return map_.scans(); }
 
-    // Where the kernel's pages of zeros cannot be told from pages shared with a forked child, it takes smaps' own count to choose what
-    // counts: `resident` is what smaps says of the area.
+    // Where the kernel's pages of zeros cannot be told from pages shared with a forked child, it takes smaps' own count
+    // to choose what counts: `resident` is what smaps says of the area.
     void choose(std::uintptr_t start, std::uintptr_t end, std::int64_t resident) noexcept;
 
     // The first address at or after `from` whose page is in RAM; `end` when there is none.

@@ -1,4 +1,5 @@
-// The first bytes of pages, as allocators wrote them: read in batches, and without harm where memory goes away meanwhile.
+// The first bytes of pages, as allocators wrote them: read in batches, and without harm where memory goes away
+// meanwhile.
 #pragma once
 
 #include <cstddef>
@@ -18,8 +19,9 @@ public:
 
     // Whether the system allows it: a sandbox may not.
     static bool works() noexcept;
-    // The head of a page that is in RAM, kHeadBytes of it; null where it can be read no more. Good until the next call. Pages that
-    // begin a pool are read together with those of the pools behind them, others with the next pages, up to `end`.
+    // The head of a page that is in RAM, kHeadBytes of it; null where it can be read no more. Good until the next call.
+    // Pages that begin a pool are read together with those of the pools behind them, others with the next pages, up to
+    // `end`.
     const unsigned char* at(std::uintptr_t page, std::uintptr_t end) noexcept;
 
 private:

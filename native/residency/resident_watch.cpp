@@ -14,7 +14,8 @@ namespace hiwater::resident_watch {
 
 namespace {
 
-FutexMutex g_control;  // of what follows, but for the peak: native code forks without the GIL, in several threads at once
+FutexMutex
+    g_control;  // of what follows, but for the peak: native code forks without the GIL, in several threads at once
 OwnThread g_thread;
 int g_users = 0;
 std::uint64_t g_interval_ns = 1'000'000;

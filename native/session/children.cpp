@@ -30,7 +30,8 @@ constexpr char kIndex[] = "index.jsonl";
 
 long long number(std::uint64_t value) noexcept { return static_cast<long long>(value); }
 
-// Copies text into a JSON string. What is not ASCII, and what does not fit, is left out: a program is recognised without it.
+// Copies text into a JSON string. What is not ASCII, and what does not fit, is left out: a program is recognised
+// without it.
 void quote(const char* text, char* out, std::size_t room) noexcept {
     std::size_t used = 0;
     for (; *text != '\0' && used + 3 < room; ++text) {
@@ -40,11 +41,12 @@ void quote(const char* text, char* out, std::size_t room) noexcept {
     out[used] = '\0';
 }
 
-// An option of the interpreter that keeps a child from recording itself, alone or among others: without site there is no start-up file, and an
-// interpreter that ignores its environment obeys none of ours.
+// An option of the interpreter that keeps a child from recording itself, alone or among others: without site there is
+// no start-up file, and an interpreter that ignores its environment obeys none of ours.
 const char* reason_not_recorded(char* const* arguments) noexcept {
     constexpr const char* kFlags = "bBdEiIOPqsSuvx";
-    for (int i = 1; arguments != nullptr && arguments[0] != nullptr && arguments[i] != nullptr && arguments[i][0] == '-'; ++i) {
+    for (int i = 1;
+         arguments != nullptr && arguments[0] != nullptr && arguments[i] != nullptr && arguments[i][0] == '-'; ++i) {
         const char* letter = arguments[i] + 1;
         if (*letter == 'W' || *letter == 'X') {
             if (letter[1] == '\0' && arguments[i + 1] != nullptr) ++i;
@@ -102,7 +104,8 @@ const StartOptions* Children::begin_in_fork() {
     is_child_ = was_forked_ = true;
     parent_ = ::getppid();
     const auto milliseconds = process::monotonic_ns() / 1'000'000;
-    options_->path = std::string(folder_.text) + "/" + std::to_string(::getpid()) + "-" + std::to_string(milliseconds) + ".hiw";
+    options_->path =
+        std::string(folder_.text) + "/" + std::to_string(::getpid()) + "-" + std::to_string(milliseconds) + ".hiw";
     options_->facts["ppid"] = std::to_string(parent_);
     options_->facts["started_by"] = "fork";
     return options_;
@@ -150,8 +153,9 @@ void Children::note_started(pid_t child, pid_t parent, const char* program, char
     char row[kRowBytes], name[300];
     quote(program, name, sizeof name);
     append(index, row,
-           ::snprintf(row, sizeof row, R"({"event":"started","pid":%d,"ppid":%d,"at_unix_ns":%lld,"program":"%s","why":"%s"})",
-                      child, parent, number(process::wall_ns()), name, reason_not_recorded(arguments)));
+           ::snprintf(row, sizeof row,
+                      R"({"event":"started","pid":%d,"ppid":%d,"at_unix_ns":%lld,"program":"%s","why":"%s"})", child,
+                      parent, number(process::wall_ns()), name, reason_not_recorded(arguments)));
 }
 
 void Children::note_refused(int error) const noexcept {
@@ -166,8 +170,8 @@ void Children::note_killed(pid_t child, int signal) const noexcept {
     if (index < 0) return;
     char row[kRowBytes];
     append(index, row,
-           ::snprintf(row, sizeof row, R"({"event":"killed","pid":%d,"ppid":%d,"at_unix_ns":%lld,"signal":%d})", child, ::getpid(),
-                      number(process::wall_ns()), signal));
+           ::snprintf(row, sizeof row, R"({"event":"killed","pid":%d,"ppid":%d,"at_unix_ns":%lld,"signal":%d})", child,
+                      ::getpid(), number(process::wall_ns()), signal));
 }
 
 bool Children::is_row_enough(std::int64_t peak_bytes) const noexcept {
@@ -185,7 +189,8 @@ void Children::note_ended(const Ended& ended, const char* path) noexcept {
 
 // The interpreter gives its exit code to exit() alone, after all its callbacks.
 bool Children::await_exit_code(const Ended& ended, const char* path) noexcept {
-    static const bool is_registered = ::on_exit([](int status, void*) { children.note_exit_code(status & 0xff); }, nullptr) == 0;
+    static const bool is_registered =
+        ::on_exit([](int status, void*) { children.note_exit_code(status & 0xff); }, nullptr) == 0;
     if (!is_registered || !awaiting_path_.set(path)) return false;
     awaiting_ = ended;
     awaiting_pid_ = ::getpid();
@@ -216,16 +221,18 @@ void Children::append_ended(const Ended& ended, const char* path) const noexcept
     const char* slash = ::strrchr(path, '/');
     const char* name = slash == nullptr ? path : slash + 1;
     char row[kRowBytes];
-    append(index, row,
-           ::snprintf(row, sizeof row,
-                      R"({"event":"ended","pid":%d,"start_ticks":%lld,"ppid":%d,"started_by":"%s","capture":"%s","exit_code":%d,)"
-                      R"("started_unix_ns":%lld,"duration_ns":%lld,"peak_bytes":%lld,"peak_blocks":%lld,"live_bytes":%lld,)"
-                      R"("total_bytes":%lld,"total_blocks":%lld,"resident_peak_bytes":%lld,"inherited_bytes":%lld})",
-                      ::getpid(), number(h.process_start_ticks), parent_, was_forked_ ? "fork" : "exec", name, h.exit_code,
-                      number(h.started_unix_ns), number(h.ended_ns), static_cast<long long>(ended.peak.bytes),
-                      static_cast<long long>(ended.peak.blocks), static_cast<long long>(h.live_bytes),
-                      static_cast<long long>(ended.total.bytes), static_cast<long long>(ended.total.blocks),
-                      static_cast<long long>(h.resident_peak_bytes), number(h.inherited_bytes)));
+    append(
+        index, row,
+        ::snprintf(
+            row, sizeof row,
+            R"({"event":"ended","pid":%d,"start_ticks":%lld,"ppid":%d,"started_by":"%s","capture":"%s","exit_code":%d,)"
+            R"("started_unix_ns":%lld,"duration_ns":%lld,"peak_bytes":%lld,"peak_blocks":%lld,"live_bytes":%lld,)"
+            R"("total_bytes":%lld,"total_blocks":%lld,"resident_peak_bytes":%lld,"inherited_bytes":%lld})",
+            ::getpid(), number(h.process_start_ticks), parent_, was_forked_ ? "fork" : "exec", name, h.exit_code,
+            number(h.started_unix_ns), number(h.ended_ns), static_cast<long long>(ended.peak.bytes),
+            static_cast<long long>(ended.peak.blocks), static_cast<long long>(h.live_bytes),
+            static_cast<long long>(ended.total.bytes), static_cast<long long>(ended.total.blocks),
+            static_cast<long long>(h.resident_peak_bytes), number(h.inherited_bytes)));
 }
 
 }  // namespace hiwater

@@ -1,7 +1,8 @@
 // The processes that a recorded program starts: what tells a Python child to record itself, and the index of the run.
 //
-// The run's folder has a capture for each of them, and the index: a file to which every process of the run appends rows. A row is one JSON
-// object, padded to kRowBytes and written by one call, so that rows of several processes do not mix. docs/formats.md describes them.
+// The run's folder has a capture for each of them, and the index: a file to which every process of the run appends
+// rows. A row is one JSON object, padded to kRowBytes and written by one call, so that rows of several processes do not
+// mix. docs/formats.md describes them.
 #pragma once
 
 #include <sys/types.h>
@@ -36,7 +37,8 @@ public:
     // `child` executes a Python interpreter, or is about to.
     void note_started(pid_t child, pid_t parent, const char* program, char* const* arguments) const noexcept;
     void note_killed(pid_t child, int signal) const noexcept;
-    // This process is a child of the run and cannot be recorded, or named in the index. Its nearest recorded ancestor counts it.
+    // This process is a child of the run and cannot be recorded, or named in the index. Its nearest recorded ancestor
+    // counts it.
     void note_refused(int error) const noexcept;
     // How many children of this process called that, and the error of the last one.
     struct Refused {

@@ -29,10 +29,12 @@ bool Recorder::note_exit(const Exit& exit) noexcept {
     // Checked first: the child of a vfork runs in our memory, and must change nothing there.
     if (pid_ != ::getpid()) return false;
     // An exec during exit() may fail, and must not undo what exit() stored.
-    const auto may_note = [&] { return file_.is_open() && (exit.code != -1 || exit.signal != 0 || file_.header().ended_ns == 0); };
+    const auto may_note = [&] {
+        return file_.is_open() && (exit.code != -1 || exit.signal != 0 || file_.header().ended_ns == 0);
+    };
     if (is_inside()) {
-        // The process ends, or executes another program, during an event of its own thread, which may hold the lock. The state stays
-        // `recording`, as the sums may lack the rest of that event.
+        // The process ends, or executes another program, during an event of its own thread, which may hold the lock.
+        // The state stays `recording`, as the sums may lack the rest of that event.
         if (!may_note()) return false;
         store_exit(exit);
         return true;
@@ -47,15 +49,16 @@ bool Recorder::note_exit(const Exit& exit) noexcept {
     if (scopes_.are_open()) raise_heap_peaks();  // they stay open: an exec may fail
     store_counts();
     store_exit(exit);
-    h.state =
-        static_cast<std::uint32_t>(g_switches.mode.load(std::memory_order_relaxed) == Mode::on ? State::ended : State::failed);
+    h.state = static_cast<std::uint32_t>(g_switches.mode.load(std::memory_order_relaxed) == Mode::on ? State::ended
+                                                                                                     : State::failed);
     file_.write_back();
     return true;
 }
 
 void Recorder::withdraw_exit() noexcept {
     if (!file_.is_open()) return;
-    // Of its own process alone, and no other thread writes these: an event that a signal's handler interrupted may have the lock.
+    // Of its own process alone, and no other thread writes these: an event that a signal's handler interrupted may have
+    // the lock.
     capture::Header& h = file_.header();
     h.exit_code = -1;
     h.ended_by = 0;
@@ -75,7 +78,8 @@ void begin_anew(Object& object, Parts&... parts) noexcept {
 void make_private(const OwnRanges::Range& range) noexcept {
     const std::size_t bytes = range.end - range.start;
     auto* const at = reinterpret_cast<void*>(range.start);
-    void* const copy = raw::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void* const copy =
+        raw::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (copy != MAP_FAILED) {
         ::memcpy(copy, at, bytes);
         if (raw::mremap(copy, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, at) != MAP_FAILED) return;
@@ -85,7 +89,8 @@ void make_private(const OwnRanges::Range& range) noexcept {
 
 }  // namespace
 
-// Other threads of the parent may have been anywhere in the recorder when this process was made, so its tables are not read.
+// Other threads of the parent may have been anywhere in the recorder when this process was made, so its tables are not
+// read.
 void Recorder::forget_tables_of_parent() noexcept {
     // Many ranges lie side by side: one call unmaps those that are next to each other.
     std::uintptr_t start = 0, end = 0;

@@ -106,7 +106,8 @@ void begin() noexcept {
     const SignalChange changing(g_changing);
     for (int number = 1; number <= kLast; ++number) {
         struct sigaction now{};
-        if (is_fatal(number) && ::sigaction(number, nullptr, &now) == 0 && now.sa_handler == SIG_DFL) install(number, now);
+        if (is_fatal(number) && ::sigaction(number, nullptr, &now) == 0 && now.sa_handler == SIG_DFL)
+            install(number, now);
     }
 }
 
@@ -123,8 +124,8 @@ void end() noexcept {
 
 void leave() noexcept { g_process.store(0, std::memory_order_release); }
 
-// Where children are recorded, the handlers stay for begin(), which is called next: to take all out and put them in again is two hundred calls.
-// In a child that is not recorded they do what the default does.
+// Where children are recorded, the handlers stay for begin(), which is called next: to take all out and put them in
+// again is two hundred calls. In a child that is not recorded they do what the default does.
 void end_in_child() noexcept {
     g_changing.clear(std::memory_order_relaxed);
     if (!children.are_recorded()) return end();
@@ -164,7 +165,8 @@ sighandler_t program_signal(int number, sighandler_t handler, SignalFunction rea
     struct sigaction before{}, now{};
     ::sigaction(number, nullptr, &before);
     const sighandler_t old = real(number, handler);
-    if (old != SIG_ERR && is_begun() && ::sigaction(number, nullptr, &now) == 0 && now.sa_handler == SIG_DFL) install(number, now);
+    if (old != SIG_ERR && is_begun() && ::sigaction(number, nullptr, &now) == 0 && now.sa_handler == SIG_DFL)
+        install(number, now);
     return old != SIG_ERR && is_ours(before) ? SIG_DFL : old;
 }
 
@@ -178,8 +180,10 @@ int program_stack(const stack_t* stack, stack_t* old) noexcept {
 void give_stack() noexcept {
     const ErrnoKept kept;
     stack_t now{};
-    if (t_stack != nullptr || !is_begun() || ::sigaltstack(nullptr, &now) != 0 || (now.ss_flags & SS_DISABLE) == 0) return;
-    void* const made = map_untold(kPage + kStackBytes);  // in no set of ranges: it is never touched while the program lives
+    if (t_stack != nullptr || !is_begun() || ::sigaltstack(nullptr, &now) != 0 || (now.ss_flags & SS_DISABLE) == 0)
+        return;
+    void* const made =
+        map_untold(kPage + kStackBytes);  // in no set of ranges: it is never touched while the program lives
     if (made == MAP_FAILED) return;
     own_limit.add(kPage + kStackBytes);
     t_stack = made;

@@ -1,9 +1,10 @@
-// Signals that end the process. Where the program leaves a signal to its default, a handler here writes into the capture how the process
-// ends, and then the signal does what it does by default: exit status and core dump are the same as without hiwater.
+// Signals that end the process. Where the program leaves a signal to its default, a handler here writes into the
+// capture how the process ends, and then the signal does what it does by default: exit status and core dump are the
+// same as without hiwater.
 //
-// The program does not see the handlers: its calls of sigaction(), signal() and sigaltstack() come here. SIGBUS belongs to
-// capture/file_guard.h, which reports the end through note(). Each recorded thread without an alternate signal stack gets one of ours:
-// after a stack overflow there is no other room for a handler.
+// The program does not see the handlers: its calls of sigaction(), signal() and sigaltstack() come here. SIGBUS belongs
+// to capture/file_guard.h, which reports the end through note(). Each recorded thread without an alternate signal stack
+// gets one of ours: after a stack overflow there is no other room for a handler.
 #pragma once
 
 #include <signal.h>

@@ -43,7 +43,8 @@ int execute(void* data) {
     struct sigaction standard{}, now{};
     standard.sa_handler = SIG_DFL;
     for (int number = 1; number < NSIG; ++number)
-        if (::sigaction(number, nullptr, &now) == 0 && now.sa_handler != SIG_IGN) ::sigaction(number, &standard, nullptr);
+        if (::sigaction(number, nullptr, &now) == 0 && now.sa_handler != SIG_IGN)
+            ::sigaction(number, &standard, nullptr);
     sigset_t blocked;  // what ends this process may be sent to all that it is among
     ::sigemptyset(&blocked);
     for (const int number : {SIGTERM, SIGHUP, SIGINT, SIGQUIT}) ::sigaddset(&blocked, number);

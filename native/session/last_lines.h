@@ -1,5 +1,5 @@
-// The last lines of `hiwater run` where they are about several processes, or where a signal ends this one: another process reads the
-// captures and writes them.
+// The last lines of `hiwater run` where they are about several processes, or where a signal ends this one: another
+// process reads the captures and writes them.
 #pragma once
 
 #include <sys/types.h>
@@ -15,13 +15,15 @@ namespace hiwater {
 
 class LastLines : Uncopied {
 public:
-    // The program that writes the lines and its arguments; it gets the number of a descriptor as one more, and writes a byte there once it has
-    // written the lines. Without a program there are none. They are of this process alone, and of no child.
+    // The program that writes the lines and its arguments; it gets the number of a descriptor as one more, and writes a
+    // byte there once it has written the lines. Without a program there are none. They are of this process alone, and
+    // of no child.
     void begin(const std::vector<std::string>& command);
     // Whether they were written. Waits for that.
     bool write() noexcept;
-    // The process dies of a signal, in whose handler this is called. Nothing of the program may run on for long: so it waits only where this is
-    // its only thread, or where all processes around it end with this one (its parent is the first process of a container).
+    // The process dies of a signal, in whose handler this is called. Nothing of the program may run on for long: so it
+    // waits only where this is its only thread, or where all processes around it end with this one (its parent is the
+    // first process of a container).
     void write_at_death() noexcept;
 
 private:

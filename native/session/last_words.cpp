@@ -58,7 +58,8 @@ void append_name(LastWords::Text* out, std::string_view name) noexcept {
     const std::size_t from = out->size;
     append(out, "%.*s", static_cast<int>(name.size()), name.data());
     std::replace_if(
-        out->text + from, out->text + out->size, [](char c) { return static_cast<unsigned char>(c) < ' ' || c == 127; }, '?');
+        out->text + from, out->text + out->size, [](char c) { return static_cast<unsigned char>(c) < ' ' || c == 127; },
+        '?');
 }
 
 void append_place(LastWords::Text* out, const TopLineView& top, const std::string& folder) noexcept {
@@ -79,7 +80,8 @@ void append_most(LastWords::Text* out, const TopLineView& top, const std::string
     if (top.group == LineGroup::imports) {
         append(out, "; most: imports, %s; %s of it at ", Size(top.imports_bytes).text, bytes.text);
     } else if (top.group == LineGroup::other && top.other_bytes != 0) {
-        append(out, "; most: code that none of your lines called, %s; %s of it at ", Size(top.other_bytes).text, bytes.text);
+        append(out, "; most: code that none of your lines called, %s; %s of it at ", Size(top.other_bytes).text,
+               bytes.text);
     } else {
         append(out, top.group == LineGroup::waited ? "; most: %s waited for at " : "; most: %s at ", bytes.text);
     }
@@ -129,9 +131,10 @@ void LastWords::begin(const std::string& path, mode_t mode) {
 
 bool LastWords::become_due(const NearestLimit& nearest) noexcept {
     constexpr std::int64_t kSteps = 64;
-    const bool is_near =
-        nearest.share() >= Limits::kNear || (nearest.limit_bytes != 0 && nearest.stalled_percent >= Limits::kStalledPercent);
-    if (!is_near || (told_bytes_ != 0 && nearest.used_bytes <= told_bytes_ + nearest.limit_bytes / kSteps)) return false;
+    const bool is_near = nearest.share() >= Limits::kNear ||
+                         (nearest.limit_bytes != 0 && nearest.stalled_percent >= Limits::kStalledPercent);
+    if (!is_near || (told_bytes_ != 0 && nearest.used_bytes <= told_bytes_ + nearest.limit_bytes / kSteps))
+        return false;
     told_bytes_ = nearest.used_bytes;
     return true;
 }
@@ -141,7 +144,8 @@ void LastWords::compose(const NearestLimit& nearest, const TopLineView& top, std
     out->size = 0;
     append(out, "%speak %s of %s (%s)", kBegin, Size(nearest.used_bytes).text, Size(nearest.limit_bytes).text,
            name_of(nearest.kind));
-    if (nearest.stalled_percent >= Limits::kStalledPercent) append(out, ", stalled %d %% of the time", nearest.stalled_percent);
+    if (nearest.stalled_percent >= Limits::kStalledPercent)
+        append(out, ", stalled %d %% of the time", nearest.stalled_percent);
     append_most(out, top, folder_);
     append(out, kProcessFormat, pid_, static_cast<long long>(resident_bytes / kMiB));
     // Not gmtime_r(), which reads the time zone's file.
@@ -150,8 +154,9 @@ void LastWords::compose(const NearestLimit& nearest, const TopLineView& top, std
     const year_month_day date(floor<days>(wall));
     const hh_mm_ss time(wall - floor<days>(wall));
     append(out, ", %d-%02u-%02u %02d:%02d:%02d UTC: hiwater report ", static_cast<int>(date.year()),
-           static_cast<unsigned>(date.month()), static_cast<unsigned>(date.day()), static_cast<int>(time.hours().count()),
-           static_cast<int>(time.minutes().count()), static_cast<int>(time.seconds().count()));
+           static_cast<unsigned>(date.month()), static_cast<unsigned>(date.day()),
+           static_cast<int>(time.hours().count()), static_cast<int>(time.minutes().count()),
+           static_cast<int>(time.seconds().count()));
     append_name(out, capture);
 }
 

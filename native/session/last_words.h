@@ -1,6 +1,7 @@
-// What a program leaves that is about to be killed because memory runs out: a few lines in a file of the user's choice, which say
-// how near it is to its limit and which line of its code has most. The file is rewritten in place whenever the picture is clearly
-// worse. Kubernetes mounts its own (terminationMessagePath) as a single file, which cannot be replaced by another.
+// What a program leaves that is about to be killed because memory runs out: a few lines in a file of the user's choice,
+// which say how near it is to its limit and which line of its code has most. The file is rewritten in place whenever
+// the picture is clearly worse. Kubernetes mounts its own (terminationMessagePath) as a single file, which cannot be
+// replaced by another.
 #pragma once
 
 #include <sys/types.h>
@@ -26,10 +27,11 @@ public:
     // `path` "": no file.
     void begin(const std::string& path, mode_t mode);
     bool have_file() const noexcept { return !path_.empty() && failure_.empty(); }
-    // Whether the process is near the limit, and nearer by 1/64 of it than when this was last true: seven times on its way to the limit.
+    // Whether the process is near the limit, and nearer by 1/64 of it than when this was last true: seven times on its
+    // way to the limit.
     bool become_due(const NearestLimit& nearest) noexcept;
-    void compose(const NearestLimit& nearest, const TopLineView& top, std::int64_t resident_bytes, const std::string& capture,
-                 Text* out) const noexcept;
+    void compose(const NearestLimit& nearest, const TopLineView& top, std::int64_t resident_bytes,
+                 const std::string& capture, Text* out) const noexcept;
     // Returns false when they cannot be written, now or ever: failure() says why.
     bool write(Text& words) noexcept;
     const std::string& failure() const noexcept { return failure_; }

@@ -14,7 +14,8 @@ using capture::LimitKind;
 void Limits::begin(const std::string& cgroup_usage, const std::vector<std::string>& cgroup_limits) {
     *this = {};
     for (const std::string& path : cgroup_limits) limits_.push_back(std::make_unique<NamedFile>(path));
-    const std::string folder = cgroup_usage.substr(0, cgroup_usage.rfind('/') + 1), pressure = folder + "memory.pressure";
+    const std::string folder = cgroup_usage.substr(0, cgroup_usage.rfind('/') + 1),
+                      pressure = folder + "memory.pressure";
     if (!cgroup_usage.empty()) usage_ = std::make_unique<NamedFile>(cgroup_usage);
     if (!folder.empty()) statistics_ = std::make_unique<NamedFile>(folder + "memory.stat");
     const bool has_pressure = !folder.empty() && ::access(pressure.c_str(), R_OK) == 0;
@@ -36,7 +37,8 @@ capture::PressureRecord Limits::read(std::uint64_t now, std::int64_t address_spa
     }
     if (usage_ != nullptr && (is_machine_due || cgroup_limit_ >= 0)) cgroup_bytes_ = process::read_number(usage_->file);
     const OwnLimit::InForce space = own_limit.in_force();
-    return {now, address_space_bytes - space.uncounted, space.limit, cgroup_bytes_, cgroup_limit_, available_bytes_, -1, -1};
+    return {now, address_space_bytes - space.uncounted, space.limit, cgroup_bytes_, cgroup_limit_, available_bytes_, -1,
+            -1};
 }
 
 std::int64_t Limits::entry(const std::unique_ptr<NamedFile>& in, const char* key) noexcept {

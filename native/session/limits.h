@@ -30,10 +30,12 @@ public:
     static constexpr int kStalledPercent = 10;
 
     void begin(const std::string& cgroup_usage, const std::vector<std::string>& cgroup_limits);
-    // What seldom changes is read seldom, since each file costs as much as the rest of a sample: the limits once a second, what the machine has
-    // available ten times a second, and so the group's usage where the group has no limit; twice a second where all limits are far.
+    // What seldom changes is read seldom, since each file costs as much as the rest of a sample: the limits once a
+    // second, what the machine has available ten times a second, and so the group's usage where the group has no limit;
+    // twice a second where all limits are far.
     capture::PressureRecord read(std::uint64_t now, std::int64_t address_space_bytes) noexcept;
-    // The limit of `row` that is reached first. A cgroup's page cache that the kernel drops before it kills does not count.
+    // The limit of `row` that is reached first. A cgroup's page cache that the kernel drops before it kills does not
+    // count.
     const NearestLimit& find_nearest(const capture::PressureRecord& row) noexcept;
     const NearestLimit& nearest() const noexcept { return nearest_; }
     template <typename Call>

@@ -11,7 +11,8 @@ namespace hiwater {
 
 namespace {
 
-// Before 3.13 the main thread runs pending calls of other threads only when it releases the GIL: there it must add the call itself.
+// Before 3.13 the main thread runs pending calls of other threads only when it releases the GIL: there it must add the
+// call itself.
 constexpr bool kHeardFromOtherThreads = PY_VERSION_HEX >= 0x030D0000;
 
 }  // namespace

@@ -1,5 +1,6 @@
-// A function that the interpreter's main thread calls between two instructions of the program, because the sampler's thread, which has no GIL, or the
-// hook of a function requests it. A main thread that is in one long call comes to it afterwards.
+// A function that the interpreter's main thread calls between two instructions of the program, because the sampler's
+// thread, which has no GIL, or the hook of a function requests it. A main thread that is in one long call comes to it
+// afterwards.
 #pragma once
 
 #include <atomic>

@@ -14,13 +14,16 @@
 
 namespace hiwater {
 
-// Why a recording ends by itself. Written into the capture at its start: on a full disk there is no room for more words.
+// Why a recording ends by itself. Written into the capture at its start: on a full disk there is no room for more
+// words.
 inline constexpr const char* kNoMemory = "no memory for the recorder's tables";
 inline constexpr const char* kCannotGrow = "the capture cannot grow: the disk is full or the file is gone";
 inline constexpr const char* kTruncated = "another program truncated its capture or wrote over it";
-inline constexpr const char* kJumped = "a signal handler jumped (siglongjmp) out of an allocation while it was recorded";
+inline constexpr const char* kJumped =
+    "a signal handler jumped (siglongjmp) out of an allocation while it was recorded";
 inline constexpr const char* kDisplaced =
-    "a tool that was active before the recording (such as tracemalloc) ended, and removed hiwater's hooks of Python's objects";
+    "a tool that was active before the recording (such as tracemalloc) ended, and removed hiwater's hooks of Python's "
+    "objects";
 
 inline constexpr const char* kLastWordsNotWritten = "last_words_not_written";  // a fact
 
@@ -35,12 +38,15 @@ struct StartOptions {
     std::vector<std::string> cgroup_limits;  // files with the limits of the group and of those around it
     std::string internal_prefix, own_script;
     std::vector<OwnerRule> owner_rules;
-    std::string last_words;         // the file for them; "": none
-    std::uint64_t interval_ns = 0;  // a snapshot of what is live is due each time so much has passed; 0: at markers and phases only
-    // How children of the process are recorded (session/children.h). `run_variable`: the entry for their environment, to which the run's
-    // folder is added; "" where they are not recorded. `run_folder`: set in a child; the first process has its own beside its capture.
+    std::string last_words;  // the file for them; "": none
+    std::uint64_t interval_ns =
+        0;  // a snapshot of what is live is due each time so much has passed; 0: at markers and phases only
+    // How children of the process are recorded (session/children.h). `run_variable`: the entry for their environment,
+    // to which the run's folder is added; "" where they are not recorded. `run_folder`: set in a child; the first
+    // process has its own beside its capture.
     std::string run_variable, run_folder;
-    bool residency_snapshots = true;  // each takes a millisecond for 10 MiB: too long where recordings begin and end all the time
+    bool residency_snapshots =
+        true;  // each takes a millisecond for 10 MiB: too long where recordings begin and end all the time
     // What hiwater's own code made resident in this process before the recording: pages of files, and others.
     std::int64_t code_file_bytes = 0, code_anonymous_bytes = 0;
 };

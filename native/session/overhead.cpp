@@ -25,7 +25,8 @@ void Recorder::note_resident(std::int64_t resident_bytes, std::int64_t peak_byte
 void Recorder::store_program_peak() noexcept {
     capture::Header& h = file_.header();
     h.program_peak_bytes = last_program_peak_ = std::max<std::int64_t>(0, program_peak_.bytes());
-    // The program may use some of the modules that hiwater loaded, and `python -m` loads some before they are counted: a half in our trials.
+    // The program may use some of the modules that hiwater loaded, and `python -m` loads some before they are counted:
+    // a half in our trials.
     const std::int64_t code_error = (code_file_bytes_ + code_anonymous_bytes_) / 3 * 2;
     h.program_peak_error_bytes = h.resident_exact == 0 ? 0 : program_peak_.error_bytes() + code_error;
     h.overhead_bytes = static_cast<std::uint64_t>(program_peak_.overhead_bytes());
@@ -47,7 +48,8 @@ OwnPages Recorder::count_own_pages() noexcept {
     return own;
 }
 
-// For the sampler's thread. Most forked children are over before the first count, which would cost them more than what they do.
+// For the sampler's thread. Most forked children are over before the first count, which would cost them more than what
+// they do.
 void Recorder::count_own_pages_if_due(std::uint64_t now) noexcept {
     constexpr std::uint64_t kShortestNs = 25'000'000, kPause = 100;
     if (only_counters_ || now < next_count_ns_) return;
@@ -58,14 +60,16 @@ void Recorder::count_own_pages_if_due(std::uint64_t now) noexcept {
     give_pages_back_if_due(now, own);
 }
 
-// Most call paths of a program are those of its imports, and are never met again. Their pages leave the process: what is used again costs a
-// fault for each page, which the file's cache answers. So the capture may become somewhat larger than what came back after the last time, and after
-// each time there is a pause of kPause times what the faults take, at most. What a program used only at its start leaves after some seconds in any case.
+// Most call paths of a program are those of its imports, and are never met again. Their pages leave the process: what
+// is used again costs a fault for each page, which the file's cache answers. So the capture may become somewhat larger
+// than what came back after the last time, and after each time there is a pause of kPause times what the faults take,
+// at most. What a program used only at its start leaves after some seconds in any case.
 void Recorder::give_pages_back_if_due(std::uint64_t now, const OwnPages& own) noexcept {
     constexpr std::int64_t kAllowed = 1 << 20;
     constexpr std::uint64_t kColdNs = 10'000'000'000, kShortlyNs = 5'000'000, kFaultNs = 1'000, kPause = 100;
     if (used_capture_bytes_ < 0) used_capture_bytes_ = own.capture_bytes;
-    const bool is_large = own.capture_bytes > used_capture_bytes_ + used_capture_bytes_ / 4 + kAllowed && now >= next_give_back_ns_;
+    const bool is_large =
+        own.capture_bytes > used_capture_bytes_ + used_capture_bytes_ / 4 + kAllowed && now >= next_give_back_ns_;
     if (!is_large && now - last_given_back_ns_ < kColdNs) return;
     {
         Hold hold(lock_);

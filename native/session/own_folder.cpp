@@ -14,10 +14,12 @@ namespace hiwater {
 
 namespace {
 
-// As whom this process makes files in a folder: the file system of another machine may give root's to somebody else (root_squash of NFS).
+// As whom this process makes files in a folder: the file system of another machine may give root's to somebody else
+// (root_squash of NFS).
 bool makes_files_as(int folder, uid_t owner) noexcept {
     char name[64];
-    ::snprintf(name, sizeof name, ".hiwater-%d-%llx", ::getpid(), static_cast<unsigned long long>(process::monotonic_ns()));
+    ::snprintf(name, sizeof name, ".hiwater-%d-%llx", ::getpid(),
+               static_cast<unsigned long long>(process::monotonic_ns()));
     constexpr int kHow = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
     const auto file = static_cast<int>(raw::syscall(SYS_openat, folder, name, kHow, 0600));
     if (file < 0) return false;

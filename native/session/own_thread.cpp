@@ -35,8 +35,10 @@ bool OwnThread::begin(const char* name, void (*work)()) noexcept {
     pthread_attr_t small;
     ::pthread_attr_init(&small);
     ::pthread_attr_setstacksize(&small, 128 * 1024);
-    // A program's thread-local variables lie in the same piece of memory: with many of them a small one has no room for a stack.
-    is_running_ = ::pthread_create(&thread_, &small, run, this) == 0 || ::pthread_create(&thread_, nullptr, run, this) == 0;
+    // A program's thread-local variables lie in the same piece of memory: with many of them a small one has no room for
+    // a stack.
+    is_running_ =
+        ::pthread_create(&thread_, &small, run, this) == 0 || ::pthread_create(&thread_, nullptr, run, this) == 0;
     ::pthread_attr_destroy(&small);
     ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
     return is_running_;

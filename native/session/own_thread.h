@@ -1,5 +1,5 @@
-// A thread of hiwater in the program: it needs no GIL and takes no signal, what it does does not count as the program's, and when it has
-// ended, the kernel no longer counts it. Only one caller may begin or end it at a time.
+// A thread of hiwater in the program: it needs no GIL and takes no signal, what it does does not count as the
+// program's, and when it has ended, the kernel no longer counts it. Only one caller may begin or end it at a time.
 #pragma once
 
 #include <pthread.h>

@@ -1,4 +1,5 @@
-// What the sampler's thread writes down at intervals: the timeline, slices, pressure of limits, and where resident memory is.
+// What the sampler's thread writes down at intervals: the timeline, slices, pressure of limits, and where resident
+// memory is.
 #include <algorithm>
 
 #include "base/process.h"
@@ -7,13 +8,14 @@
 
 namespace hiwater {
 
-// Points are spaced by 1/2048 of the recording's age and slices by 1/64, so that their number grows with the logarithm of its length.
-// Closing a slice goes over all accounts while the program waits: it is to take a fiftieth of the time at most.
+// Points are spaced by 1/2048 of the recording's age and slices by 1/64, so that their number grows with the logarithm
+// of its length. Closing a slice goes over all accounts while the program waits: it is to take a fiftieth of the time
+// at most.
 constexpr std::uint64_t kShortestPointNs = 1'000'000, kShortestSliceNs = 25'000'000, kSliceCostShare = 50;
 
-// The sampler alone writes these fields and the timeline, and the figures it copies are single words: no lock, which would make the
-// program's threads wait (the capture stays open while the sampler runs). But threads that share the lock have accounts of their own:
-// after a kill, what is missing is what they did since the last tick.
+// The sampler alone writes these fields and the timeline, and the figures it copies are single words: no lock, which
+// would make the program's threads wait (the capture stays open while the sampler runs). But threads that share the
+// lock have accounts of their own: after a kill, what is missing is what they did since the last tick.
 void Recorder::tick(std::uint64_t now, std::int64_t resident_bytes, std::int64_t kernel_peak_bytes) noexcept {
     BusyGuard busy;
     file_.find_truncation();
@@ -30,7 +32,8 @@ void Recorder::tick(std::uint64_t now, std::int64_t resident_bytes, std::int64_t
     count_own_pages_if_due(now);
     note_interval(now);
     guarded([&] {
-        if (now - last_point_ns_ >= std::max(kShortestPointNs, now / 2048) || timeline_.size() == 0) add_point(now, resident_bytes);
+        if (now - last_point_ns_ >= std::max(kShortestPointNs, now / 2048) || timeline_.size() == 0)
+            add_point(now, resident_bytes);
         const std::uint64_t spacing = std::max({kShortestSliceNs, now / 64, kSliceCostShare * last_close_ns_});
         const std::uint64_t opened = accounts_.epoch().slice_start_ns;
         if (now < opened || now - opened < spacing) return;
@@ -52,7 +55,8 @@ void Recorder::note_refused_children() noexcept {
     file_.header().refused_error = error;
 }
 
-// For a capture that its file system cannot hold: a copy each second, or less often where a copy takes more than a hundredth of that.
+// For a capture that its file system cannot hold: a copy each second, or less often where a copy takes more than a
+// hundredth of that.
 void Recorder::write_back_if_due(std::uint64_t now) noexcept {
     constexpr std::uint64_t kSecond = 1'000'000'000;
     if (!file_.is_kept_in_memory() || now < next_write_back_ns_) return;
@@ -85,12 +89,13 @@ void Recorder::note_collections(std::int64_t collections) noexcept {
     ++collection_markers_;
     if_there_is_room([&] {
         Hold hold(lock_);  // any thread may add a marker
-        markers_.append(
-            {now_ns(), static_cast<std::uint64_t>(collections - before), static_cast<std::uint32_t>(capture::MarkerKind::gc), 0});
+        markers_.append({now_ns(), static_cast<std::uint64_t>(collections - before),
+                         static_cast<std::uint32_t>(capture::MarkerKind::gc), 0});
     });
 }
 
-void Recorder::note_pressure(std::uint64_t now, std::int64_t address_space_bytes, const process::Shared& shared) noexcept {
+void Recorder::note_pressure(std::uint64_t now, std::int64_t address_space_bytes,
+                             const process::Shared& shared) noexcept {
     constexpr std::uint64_t kShortestNs = 10'000'000, kShortestRowNs = 20'000'000;
     constexpr std::int64_t kStepBytes = 1 << 20;
     if (!is_on()) return;
@@ -108,10 +113,12 @@ void Recorder::note_pressure(std::uint64_t now, std::int64_t address_space_bytes
     if (row.shared_excess_bytes >= 0) h.shared_excess_bytes = row.shared_excess_bytes;
     h.nearest_limit_kind = static_cast<std::uint32_t>(nearest.kind);
     if_there_is_room([&] {
-        const bool is_step = pressure_.size() != 0 && shared_steps_left_ != 0 &&
-                             std::abs(row.shared_excess_bytes - pressure_[pressure_.size() - 1].shared_excess_bytes) > kStepBytes;
+        const bool is_step =
+            pressure_.size() != 0 && shared_steps_left_ != 0 &&
+            std::abs(row.shared_excess_bytes - pressure_[pressure_.size() - 1].shared_excess_bytes) > kStepBytes;
         if (is_step) --shared_steps_left_;  // after a fork, or as a child has ended
-        const bool keep = pressure_.size() == 0 || is_step || now - last_pressure_ns_ >= std::max(kShortestRowNs, now / 512);
+        const bool keep =
+            pressure_.size() == 0 || is_step || now - last_pressure_ns_ >= std::max(kShortestRowNs, now / 512);
         if (!keep) {
             pressure_[pressure_.size() - 1] = row;
             return;
@@ -162,11 +169,13 @@ void Recorder::take_residency_snapshot() noexcept {
 
 bool Recorder::is_of_small_child() const noexcept {
     constexpr std::uint64_t kShortNs = 1'000'000'000;
-    return is_on() && !only_counters_ && children.is_child() && now_ns() < kShortNs && Children::is_small(accounts_.peak_bytes());
+    return is_on() && !only_counters_ && children.is_child() && now_ns() < kShortNs &&
+           Children::is_small(accounts_.peak_bytes());
 }
 
-// What comes next may be a peak, which has this time then. Where other processes count in the same sum, the slice ends before a rise to a
-// height, up to kMostRises times in a row: what this process held before is not to be taken for as much.
+// What comes next may be a peak, which has this time then. Where other processes count in the same sum, the slice ends
+// before a rise to a height, up to kMostRises times in a row: what this process held before is not to be taken for as
+// much.
 void Recorder::before_rise(std::uint64_t bytes) noexcept {
     if (is_inside() || only_counters_) return;
     sampler::note_activity();
@@ -174,7 +183,8 @@ void Recorder::before_rise(std::uint64_t bytes) noexcept {
         Hold hold(lock_, ticket());
         if (!is_on()) return;
         const std::uint64_t now = now_ns();
-        if (sampler::has_relatives() && rises_left_ != 0 && accounts_.is_below_height(static_cast<std::int64_t>(bytes))) {
+        if (sampler::has_relatives() && rises_left_ != 0 &&
+            accounts_.is_below_height(static_cast<std::int64_t>(bytes))) {
             --rises_left_;
             accounts_.close_slice(now);
         }
@@ -195,8 +205,9 @@ void Recorder::before_release(std::uint64_t bytes) noexcept {
     sampler::before_release(live, static_cast<std::int64_t>(bytes));
 }
 
-// Moments that are nearly as high as the peak get slices of their own: a change to the program that lowers one of them lowers the peak only if
-// the others are lower. So the slice ends when the total falls from there, up to kMostFalls times in a row.
+// Moments that are nearly as high as the peak get slices of their own: a change to the program that lowers one of them
+// lowers the peak only if the others are lower. So the slice ends when the total falls from there, up to kMostFalls
+// times in a row.
 void Recorder::after_release() noexcept {
     if (is_inside() || only_counters_) return;
     if_there_is_room([&] {
@@ -212,7 +223,8 @@ void Recorder::large_mappings(residency::Ranges* out) {
     Hold hold(lock_);
     mappings_.pieces().each([&](std::uintptr_t start, std::uintptr_t end, const Piece& piece) {
         const auto kind = static_cast<capture::Kind>(accounts_.record(piece.account).kind);
-        const bool is_known = kind == capture::Kind::mapping || kind == capture::Kind::shared || kind == capture::Kind::attached;
+        const bool is_known =
+            kind == capture::Kind::mapping || kind == capture::Kind::shared || kind == capture::Kind::attached;
         if (is_known && end - start >= kWorthKnowing) out->push_back({start, end});
     });
 }
@@ -223,7 +235,8 @@ void Recorder::append_residency(const residency::Breakdown& found, std::uint64_t
     for (std::size_t i = 0; i < std::min(kMostBlocks, found.large.size()); ++i) {
         const residency::LargeBlock& large = found.large[i];
         const Block block = sampled() ? samples_.find_block(large.block) : live_.find_block(large.block);
-        const std::uint32_t account = large.from_malloc ? block.account : mappings_.pieces().piece_at(large.address).account;
+        const std::uint32_t account =
+            large.from_malloc ? block.account : mappings_.pieces().piece_at(large.address).account;
         const std::uint32_t node = account == 0 ? 0 : accounts_.record(account).node;
         large_blocks_.append({at_ns, large.bytes, large.touched_bytes, node, large.from_malloc ? 1u : 0u});
     }

@@ -1,13 +1,14 @@
 // The highest resident memory of the program: of the process, without the recorder's pages.
 //
-// The kernel keeps the highest resident memory of the process, and not the moment of it. The recorder's pages at a moment are known within bounds:
-// they are counted from time to time, and between two counts the pages that were put by touch_pages() are known exactly, while all other pages only
-// become more. So with
+// The kernel keeps the highest resident memory of the process, and not the moment of it. The recorder's pages at a
+// moment are known within bounds: they are counted from time to time, and between two counts the pages that were put by
+// touch_pages() are known exactly, while all other pages only become more. So with
 //
 //   put(t)   what put_pages counts           rest(t) = overhead(t) - put(t), which never falls between two counts
 //
-// a resident memory R that was reached at an unknown moment between two samples was the program's R - put - rest: at least with the highest `put`
-// between the samples and the `rest` of the next count, at most with the lowest `put` and the `rest` of the last one.
+// a resident memory R that was reached at an unknown moment between two samples was the program's R - put - rest: at
+// least with the highest `put` between the samples and the `rest` of the next count, at most with the lowest `put` and
+// the `rest` of the last one.
 #pragma once
 
 #include <algorithm>
@@ -25,11 +26,12 @@ public:
         const std::int64_t overhead = own.bytes + more_bytes;
         settle(overhead - own.put_before);
         rest_ = overhead - own.put_after;
-        if (!std::exchange(is_counted_, true)) most_ = peak_ - lowest_put_ - rest_;  // there was little before the first count
+        if (!std::exchange(is_counted_, true))
+            most_ = peak_ - lowest_put_ - rest_;  // there was little before the first count
     }
 
-    // `peak_bytes`: the highest since the recording began, as the kernel says; 0: not known, or not read this time. `resident_bytes` was read before
-    // the call.
+    // `peak_bytes`: the highest since the recording began, as the kernel says; 0: not known, or not read this time.
+    // `resident_bytes` was read before the call.
     void sample(std::int64_t resident_bytes, std::int64_t peak_bytes, PutPages& put) noexcept {
         const std::int64_t highest = put.read_and_reset_highest();
         highest_put_ = std::max(highest_put_, highest);
@@ -49,11 +51,14 @@ public:
         lowest_put_ = put.least();
     }
 
-    // What is known so far. The peak is no lower than bytes(), and no higher than by error_bytes(): the kernel's own error comes on top.
+    // What is known so far. The peak is no lower than bytes(), and no higher than by error_bytes(): the kernel's own
+    // error comes on top.
     std::int64_t bytes() const noexcept { return std::max(least_, open_ - rest_); }
     std::int64_t error_bytes() const noexcept { return std::max<std::int64_t>(0, most_ - bytes()); }
     // Of hiwater at the moment of that peak; and at a moment when put_pages has counted `put`.
-    std::int64_t overhead_bytes() const noexcept { return open_ - rest_ > least_ ? open_resident_ - (open_ - rest_) : overhead_; }
+    std::int64_t overhead_bytes() const noexcept {
+        return open_ - rest_ > least_ ? open_resident_ - (open_ - rest_) : overhead_;
+    }
     std::int64_t overhead_at(std::int64_t put) const noexcept { return std::max<std::int64_t>(0, rest_ + put); }
 
 private:

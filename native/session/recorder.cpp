@@ -69,7 +69,8 @@ int Recorder::start(const StartOptions& options, const process::Moment* began) {
     if (is_alone || options.only_counters) lock_.allow_bias();
     may_enlarge_descriptors(is_alone);
     Hold hold(lock_);
-    if (file_.is_open()) forget_tables_of_parent();  // made by a fork in a signal's handler, this process could not do it then
+    if (file_.is_open())
+        forget_tables_of_parent();  // made by a fork in a signal's handler, this process could not do it then
     struct Guard {
         bool is_kept = false;
         ~Guard() {
@@ -222,21 +223,26 @@ void Recorder::stop(int exit_code, bool carry, bool heap_has_headers, bool is_le
     last_.fate = in_words(ending.fate);
     last_.is_lost = ending.fate == capture::CaptureFile::Fate::lost || ending.fate == capture::CaptureFile::Fate::cut;
     if (children.is_child()) children.note_ended(ended, path_.c_str());
-    if (ending.error != 0) last_.stop_reason = std::string("the capture could not be written: ") + ::strerror(ending.error);
+    if (ending.error != 0)
+        last_.stop_reason = std::string("the capture could not be written: ") + ::strerror(ending.error);
 }
 
 Children::Ended Recorder::figures_at_end(State state) noexcept {
     merge_thread_accounts();
     const capture::Header& h = file_.header();
     Children::Ended ended{h, {accounts_.peak_bytes(), accounts_.peak_blocks()}, accounts_.total()};
-    if (sampled()) ended.total = {static_cast<std::int64_t>(h.exact_total_bytes), static_cast<std::int64_t>(h.exact_total_blocks)};
+    if (sampled())
+        ended.total = {static_cast<std::int64_t>(h.exact_total_bytes), static_cast<std::int64_t>(h.exact_total_blocks)};
     ended.header.state = static_cast<std::uint32_t>(state);
     return ended;
 }
 
-bool Recorder::is_row_enough() const noexcept { return children.is_child() && children.is_row_enough(accounts_.peak_bytes()); }
+bool Recorder::is_row_enough() const noexcept {
+    return children.is_child() && children.is_row_enough(accounts_.peak_bytes());
+}
 
-// Under the lock. The capture of a child that held little, where the run has many, is not completed: a row in the index is all that stays.
+// Under the lock. The capture of a child that held little, where the run has many, is not completed: a row in the index
+// is all that stays.
 bool Recorder::leave_row_alone(bool heap_has_headers, bool is_leaving, capture::InPieces& pieces) noexcept {
     if (file_.is_truncated() || !is_row_enough()) return false;
     if (heap_has_headers) if_there_is_room([&] { forget_freed(pieces); });
@@ -272,7 +278,8 @@ void Recorder::forget_tables() noexcept {
     codes_.reset();
 }
 
-// What the capture says stays readable. The largest tables go before the last figures are made, which take memory themselves.
+// What the capture says stays readable. The largest tables go before the last figures are made, which take memory
+// themselves.
 void Recorder::forget_how_to_record() noexcept {
     live_.empty();
     samples_.empty();

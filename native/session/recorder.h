@@ -1,13 +1,16 @@
 // The recorder: receives events from the hooks, finds the stack of each, and keeps the capture up to date.
 //
-// Subjects that have tables of their own are members: mappings, code objects, names of threads, devices. Blocks and stacks are not apart:
-// on the fast path one event reads the thread's stack and changes the table of live blocks and the accounts in one section under the
-// lock, without a call (heap/fast_path.h). So their events are functions of this class, defined in heap/ and stacks/.
+// Subjects that have tables of their own are members: mappings, code objects, names of threads, devices. Blocks and
+// stacks are not apart: on the fast path one event reads the thread's stack and changes the table of live blocks and
+// the accounts in one section under the lock, without a call (heap/fast_path.h). So their events are functions of this
+// class, defined in heap/ and stacks/.
 //
-// Longer than 400 lines for the same reason: the variants of these events are declared here, each with what it expects of the lock.
+// Longer than 400 lines for the same reason: the variants of these events are declared here, each with what it expects
+// of the lock.
 //
-// block: one live allocation, [address, address + bytes).   stack: a node of the call tree.   account: bytes and blocks of a stack and kind.
-// A block is removed from the tables before it is really freed: once released, another thread may get the same address.
+// block: one live allocation, [address, address + bytes).   stack: a node of the call tree.   account: bytes and blocks
+// of a stack and kind. A block is removed from the tables before it is really freed: once released, another thread may
+// get the same address.
 #pragma once
 
 #include <sys/types.h>
@@ -50,18 +53,20 @@ public:
     static Recorder& instance() noexcept { return *g_recorder_; }
     static void make_instance() noexcept;
 
-    // --- control; the caller holds the GIL -------------------------------------------------------------------------------
-    // Returns 0 or an errno value. The capture is at path(): another path than the given one where a living process writes to that.
-    // `began`: for the child of a fork, a moment before that.
+    // --- control; the caller holds the GIL
+    // ------------------------------------------------------------------------------- Returns 0 or an errno value. The
+    // capture is at path(): another path than the given one where a living process writes to that. `began`: for the
+    // child of a fork, a moment before that.
     int start(const StartOptions& options, const process::Moment* began = nullptr);
     const std::string& path() const noexcept { return path_; }
-    // Ends the recording; the hooks are out already. `exit_code` -1: unknown. With `carry` the heap's meters continue from its figures.
-    // `heap_has_headers`: malloc is the C library's, whose headers show which blocks are free.
+    // Ends the recording; the hooks are out already. `exit_code` -1: unknown. With `carry` the heap's meters continue
+    // from its figures. `heap_has_headers`: malloc is the C library's, whose headers show which blocks are free.
     // `is_leaving`: the process ends next, and the kernel takes the tables with it.
     void stop(int exit_code, bool carry, bool heap_has_headers, bool is_leaving = false);
     // Needs no GIL. 0 or an errno value.
     int snapshot(const char* path) noexcept;
-    // A window is a stretch of the recording that has whole slices of its own. Returns where it begins, in the recording's time.
+    // A window is a stretch of the recording that has whole slices of its own. Returns where it begins, in the
+    // recording's time.
     std::uint64_t begin_window() noexcept;
     Accounts::Figures window_peak(std::uint64_t start_ns) noexcept;
     // Ends it: writes a copy of the capture that names the window's interval. 0 or an errno value.
@@ -78,12 +83,14 @@ public:
 
     bool counts_only() const noexcept { return recording() && only_counters_; }
 
-    // Around work of hiwater's own on this thread: a sampled recording leaves what it allocates out of its exact totals.
+    // Around work of hiwater's own on this thread: a sampled recording leaves what it allocates out of its exact
+    // totals.
     void enter_own_work() noexcept;
     void leave_own_work() noexcept;
 
-    // --- the heap's meters; the caller holds the GIL ---------------------------------------------------------------------
-    // Bytes and blocks allocated since counting began and not freed; the count continues where the way of counting changes.
+    // --- the heap's meters; the caller holds the GIL
+    // --------------------------------------------------------------------- Bytes and blocks allocated since counting
+    // began and not freed; the count continues where the way of counting changes.
     struct Heap {
         std::int64_t live_bytes, live_blocks, python_bytes, native_bytes, mapping_bytes, shared_bytes;
     };
@@ -97,8 +104,8 @@ public:
     Accounts::HeapPeak read_and_reset_heap_peak() noexcept;
     void stop_peak_reading() noexcept;
 
-    // --- events; any thread, any time -------------------------------------------------------------------------------------
-    // Returns the block.
+    // --- events; any thread, any time
+    // ------------------------------------------------------------------------------------- Returns the block.
     template <capture::Kind kKind>
     void* on_alloc(void* block, std::size_t bytes) noexcept {
         return sampled() ? record_if_sampled<kKind>(block, bytes) : record<kKind>(block, bytes);
@@ -113,7 +120,8 @@ public:
     // The same in an exact recording: fast_path.h.
     template <capture::Kind kKind>
     void* record(void* block, std::size_t bytes) noexcept;
-    // `kFreeIsHooked`: the caller passes blocks from malloc on to the hook of free(), which records them: large ones are left to it.
+    // `kFreeIsHooked`: the caller passes blocks from malloc on to the hook of free(), which records them: large ones
+    // are left to it.
     template <bool kFreeIsHooked = false>
     void forget(const void* block) noexcept;
     // A reallocation is take, the real call, then on_alloc of the result, or put_back when it failed.
@@ -122,10 +130,13 @@ public:
         return may_be_sampled(block) ? take_sampled(block) : Block{};
     }
     // In sampled mode: whether a block may have been sampled. Most were not.
-    bool may_be_sampled(const void* block) const noexcept { return samples_.may_hold(reinterpret_cast<std::uintptr_t>(block)); }
+    bool may_be_sampled(const void* block) const noexcept {
+        return samples_.may_hold(reinterpret_cast<std::uintptr_t>(block));
+    }
     void put_back(const void* block, Block taken) noexcept;
 
-    // Counts an allocation and returns whether it ends before the next sampled byte of its stream: then it is not recorded.
+    // Counts an allocation and returns whether it ends before the next sampled byte of its stream: then it is not
+    // recorded.
     static bool passes_unsampled(std::size_t bytes) noexcept {
         SampleStreams& streams = *tls.streams;
         if (bytes > sampling::kLargestEqual) count_one(streams.blocks);
@@ -133,7 +144,8 @@ public:
     }
     // Whether a sampled block could be recorded now.
     static bool may_sample_now() noexcept { return is_on() && !is_inside(); }
-    // Whether a sampled object may take kSmallObject bytes: where so few are sampled, that is less than 1 % of what all of them take.
+    // Whether a sampled object may take kSmallObject bytes: where so few are sampled, that is less than 1 % of what all
+    // of them take.
     bool may_take_room() const noexcept { return sample_bytes_ >= 100 * kSmallObject; }
     // Returns the block, so that the caller need not keep it in a register meanwhile.
     void* record_sampled(void* block, std::size_t bytes, capture::Kind kind) noexcept;
@@ -157,9 +169,12 @@ public:
     std::uintptr_t range_end(std::uintptr_t start) noexcept;
     void on_protect(std::uintptr_t start, std::size_t bytes, std::uint32_t protection) noexcept;
     void on_marker(capture::MarkerKind kind, std::uint64_t value) noexcept;
-    // Markers and phases that the program names; the caller holds the GIL. A phase is what begin_scope() returned, 0 where nothing is recorded.
+    // Markers and phases that the program names; the caller holds the GIL. A phase is what begin_scope() returned, 0
+    // where nothing is recorded.
     void add_marker(std::string_view name) noexcept;
-    void end_intervals() noexcept { interval_ns_.store(0, std::memory_order_relaxed); }  // no more snapshots at intervals
+    void end_intervals() noexcept {
+        interval_ns_.store(0, std::memory_order_relaxed);
+    }  // no more snapshots at intervals
     std::uint64_t begin_scope(std::string_view name) noexcept;
     void end_scope(std::uint64_t scope) noexcept;
     // A request for memory was refused. Leaves errno alone.
@@ -168,30 +183,38 @@ public:
 
     // The node native threads started from here hang under; 0 when not recording.
     std::uint32_t thread_start_node() noexcept;
-    void adopt_thread(std::uint32_t node, std::uint32_t session, std::uint64_t starter, const ThreadName& name) noexcept;
+    void adopt_thread(std::uint32_t node, std::uint32_t session, std::uint64_t starter,
+                      const ThreadName& name) noexcept;
     // A thread has a name from now on, unless the one it has means more (NameOf).
     void name_thread(pthread_t id, const char* name, NameOf from) noexcept;
     std::uint32_t session() const noexcept { return session_; }
 
-    // --- holders -------------------------------------------------------------------------------------------------------------
-    // Begins a search for what holds the interpreter's objects; the caller holds the GIL. Then, after search.wait(), which needs no GIL, what
-    // it found is added to the capture. Both return 0 or an errno value: ENOENT, nothing is recorded; ENOSPC, there is no room for more.
-    // `request`: the number of the request from outside that it answers; 0: the program itself asked.
+    // --- holders
+    // -------------------------------------------------------------------------------------------------------------
+    // Begins a search for what holds the interpreter's objects; the caller holds the GIL. Then, after search.wait(),
+    // which needs no GIL, what it found is added to the capture. Both return 0 or an errno value: ENOENT, nothing is
+    // recorded; ENOSPC, there is no room for more. `request`: the number of the request from outside that it answers;
+    // 0: the program itself asked.
     int begin_search(holders::Search& search) noexcept;
     int end_search(const holders::Search& search, std::string_view name, std::uint32_t request = 0) noexcept;
-    // The number of the last request for a search that another process wrote into the capture's header; and the answer to one: an errno value.
-    std::uint32_t search_request() const noexcept { return __atomic_load_n(&file_.header().search_request, __ATOMIC_ACQUIRE); }
+    // The number of the last request for a search that another process wrote into the capture's header; and the answer
+    // to one: an errno value.
+    std::uint32_t search_request() const noexcept {
+        return __atomic_load_n(&file_.header().search_request, __ATOMIC_ACQUIRE);
+    }
     std::uint32_t search_answer() const noexcept { return file_.header().search_answer; }
     void answer_search(std::uint32_t request, int error) noexcept;
 
-    // --- devices; the caller holds the GIL ----------------------------------------------------------------------------------
-    // Calls work(devices, now) under the lock; not where nothing is recorded. Where there is no room for a figure, it is left out.
+    // --- devices; the caller holds the GIL
+    // ---------------------------------------------------------------------------------- Calls work(devices, now) under
+    // the lock; not where nothing is recorded. Where there is no room for a figure, it is left out.
     template <typename Work>
     void on_devices(const Work& work) noexcept {
         if_recorded([&] { work(devices_, now_ns()); });
     }
 
-    // --- periodic work -----------------------------------------------------------------------------------------------------
+    // --- periodic work
+    // -----------------------------------------------------------------------------------------------------
     // `resident_bytes` -1 where it could not be read; `kernel_peak_bytes` 0 where it was not read this time.
     void tick(std::uint64_t now_ns, std::int64_t resident_bytes, std::int64_t kernel_peak_bytes) noexcept;
     std::uint64_t now_ns() const noexcept;
@@ -219,7 +242,8 @@ public:
     bool is_row_enough() const noexcept;
     // Bytes that the program has allocated, for the sampler: the capture stays open while it runs.
     std::int64_t live_bytes() const noexcept { return __atomic_load_n(&file_.header().live_bytes, __ATOMIC_RELAXED); }
-    // From this size on, blocks and mappings are announced before they are allocated, and before they are freed and after.
+    // From this size on, blocks and mappings are announced before they are allocated, and before they are freed and
+    // after.
     static constexpr std::size_t kLargeChange = 1 << 20;
     [[gnu::cold, gnu::noinline]] void before_rise(std::uint64_t bytes) noexcept;
     [[gnu::cold, gnu::noinline]] void before_release(std::uint64_t bytes) noexcept;
@@ -239,13 +263,14 @@ public:
     bool are_calls_filtered() const noexcept { return lock_.is_filtered(); }
     // In the child of a fork, which is not recorded: the capture is the parent's. Safe in a signal's handler.
     void become_unrecorded_child() noexcept;
-    // Then, in the child of a recorded process that forked where memory can be taken: if children are recorded, it has a recording of its own
-    // from now on. `inherited_bytes`: live in the parent.
+    // Then, in the child of a recorded process that forked where memory can be taken: if children are recorded, it has
+    // a recording of its own from now on. `inherited_bytes`: live in the parent.
     void record_child(std::int64_t inherited_bytes, const process::Moment& began) noexcept;
     // Makes every thread check more than its stack at its next event.
     void request_attention() noexcept { epoch_.fetch_add(1, std::memory_order_relaxed); }
-    // Makes allocations by Python's allocators call answer_for_python(), until it is time: one of a few or, where few are sampled, those that
-    // leave the fast path. Signal handlers do not call these allocators, so that call may start threads and call functions of the interpreter.
+    // Makes allocations by Python's allocators call answer_for_python(), until it is time: one of a few or, where few
+    // are sampled, those that leave the fast path. Signal handlers do not call these allocators, so that call may start
+    // threads and call functions of the interpreter.
     void ask_python() noexcept;
     void answer_for_python() noexcept;
     // Makes this thread's next small object call it.
@@ -253,10 +278,11 @@ public:
 
     // Whether this thread is in the recorder already: what its events then report is our own, or a signal handler's.
     static bool is_inside() noexcept {
-        return tls.busy != 0 || (tls.thread != nullptr && tls.thread->ticket.active.load(std::memory_order_relaxed) != 0);
+        return tls.busy != 0 ||
+               (tls.thread != nullptr && tls.thread->ticket.active.load(std::memory_order_relaxed) != 0);
     }
-    // The thread is about to jump to where its stack pointer is `to`. If the jump abandons work of the recorder, the recording ends, because
-    // its tables may be half changed. Safe in a signal handler.
+    // The thread is about to jump to where its stack pointer is `to`. If the jump abandons work of the recorder, the
+    // recording ends, because its tables may be half changed. Safe in a signal handler.
     void on_jump(std::uintptr_t to) noexcept;
 
 private:
@@ -297,16 +323,19 @@ private:
     template <typename Work>
     void at_stack_guarded(const Work& work) noexcept;
 
-    // The cases that record() and forget() leave over. "biased": the lock is held on its fast path, and released. See README.md for the table.
+    // The cases that record() and forget() leave over. "biased": the lock is held on its fast path, and released. See
+    // README.md for the table.
     [[gnu::noinline]] void* record_locked(void* block, std::size_t bytes, capture::Kind kind) noexcept;
     template <capture::Kind kKind>
     [[gnu::noinline]] void* record_biased_moved(Thread& t, const void* instr, void* block, std::size_t bytes) noexcept;
     template <capture::Kind kKind>
     void* record_biased(Thread& t, LiveTable::Region* region, void* block, std::size_t bytes) noexcept;
     template <capture::Kind kKind>
-    [[gnu::noinline]] void* record_biased_large(Thread& t, LiveTable::Region* region, void* block, std::size_t bytes) noexcept;
+    [[gnu::noinline]] void* record_biased_large(Thread& t, LiveTable::Region* region, void* block,
+                                                std::size_t bytes) noexcept;
     template <capture::Kind kKind>
-    [[gnu::noinline]] void* record_biased_rare(Thread& t, LiveTable::Region* region, void* block, std::size_t bytes) noexcept;
+    [[gnu::noinline]] void* record_biased_rare(Thread& t, LiveTable::Region* region, void* block,
+                                               std::size_t bytes) noexcept;
     [[gnu::cold, gnu::noinline]] void count_unknown_free(const void* block) noexcept;
     [[gnu::noinline]] void forget_locked(LiveTable::Region* region, const void* block) noexcept;
     [[gnu::noinline]] void forget_any_size(LiveTable::Region* region, const void* block) noexcept;
@@ -320,17 +349,21 @@ private:
     void merge_thread_accounts() noexcept;
     bool share_or_leave(Thread& t) noexcept;
     template <capture::Kind kKind>
-    [[gnu::noinline]] void* record_shared(Thread& t, LiveTable::Region* region, void* block, std::size_t bytes) noexcept;
+    [[gnu::noinline]] void* record_shared(Thread& t, LiveTable::Region* region, void* block,
+                                          std::size_t bytes) noexcept;
     template <bool kPlain>  // whether the block's stretch had small ones alone
     [[gnu::noinline]] void forget_shared(Thread& t, LiveTable::Region* region, const void* block) noexcept;
     template <capture::Kind kKind>
     bool add_shared(Thread& t, LiveTable::Region* region, std::uintptr_t address, std::size_t bytes) noexcept;
-    bool remove_shared(Thread& t, LiveTable::Region* region, std::uintptr_t address, LiveTable::Place place, Block* taken) noexcept;
-    bool take_shared(Thread& t, LiveTable::Region* region, std::uintptr_t address, LiveTable::Place place, Block* taken) noexcept;
+    bool remove_shared(Thread& t, LiveTable::Region* region, std::uintptr_t address, LiveTable::Place place,
+                       Block* taken) noexcept;
+    bool take_shared(Thread& t, LiveTable::Region* region, std::uintptr_t address, LiveTable::Place place,
+                     Block* taken) noexcept;
     template <bool kFreed>
     Block take_locked(LiveTable::Region* region, std::uintptr_t address) noexcept;
     template <bool kFreed>
-    Block remove_exclusive(LiveTable::Region* region, std::uintptr_t address, LiveTable::Place place, const Thread* t) noexcept;
+    Block remove_exclusive(LiveTable::Region* region, std::uintptr_t address, LiveTable::Place place,
+                           const Thread* t) noexcept;
     bool is_sampled(Thread& t, std::size_t bytes) noexcept;
     void begin_sampling(Thread& t) noexcept;
     void set_up_sampling(const StartOptions& options) noexcept;
@@ -351,8 +384,8 @@ private:
     void note_exact_totals_if_due(std::uint64_t now) noexcept;
     void note_refused_children() noexcept;
     std::int64_t standard_error_of_peak() const;
-    // Of a marker or phase: its text, how many moments there were, and the first of them at which a snapshot is due. A name that occurs twice
-    // has none.
+    // Of a marker or phase: its text, how many moments there were, and the first of them at which a snapshot is due. A
+    // name that occurs twice has none.
     struct ScopeName {
         std::uint32_t text = 0;  // string
         std::uint64_t moments = 0, next_snapshot = 3;
@@ -397,7 +430,8 @@ private:
     }
     // Counts only what our own fault lost: an event that meets the end of a recording is not part of it.
     void lose_event() noexcept {
-        if (g_switches.mode.load(std::memory_order_relaxed) == Mode::counting_losses) lost_.fetch_add(1, std::memory_order_relaxed);
+        if (g_switches.mode.load(std::memory_order_relaxed) == Mode::counting_losses)
+            lost_.fetch_add(1, std::memory_order_relaxed);
     }
     // For what is worth less than the recording: where there is no room for it, it is left out.
     template <typename Work>
@@ -456,12 +490,14 @@ private:
     Accounts::HeapPeak unread_{};  // by the heap's meters, which share their peaks with phases
     bool is_heap_read_ = false;
 
-    // Moves when a code object dies or a recording starts or ends: caches keyed by address are void, and threads check the mode.
+    // Moves when a code object dies or a recording starts or ends: caches keyed by address are void, and threads check
+    // the mode.
     std::atomic<std::uint32_t> epoch_{1};
     std::uint32_t session_ = 0, interval_ = 0;
     std::atomic<std::uint64_t> lost_{0}, unknown_frees_{0};
     std::uint64_t started_ns_ = 0;
-    std::uint64_t last_point_ns_ = 0, last_close_ns_ = 0, last_given_back_ns_ = 0, next_give_back_ns_ = 0, next_count_ns_ = 0;
+    std::uint64_t last_point_ns_ = 0, last_close_ns_ = 0, last_given_back_ns_ = 0, next_give_back_ns_ = 0,
+                  next_count_ns_ = 0;
     std::atomic<std::uint64_t> interval_ns_ = 0;
     std::uint64_t next_interval_ns_ = 0;
     std::uint64_t last_refused_slice_ns_ = 0, refusals_ = 0;

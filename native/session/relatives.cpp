@@ -8,7 +8,8 @@
 
 namespace hiwater {
 
-// Each is followed by its children, so the list grows while it is gone through. Whose parent was killed is no descendant of this process any more.
+// Each is followed by its children, so the list grows while it is gone through. Whose parent was killed is no
+// descendant of this process any more.
 void Relatives::find() noexcept {
     const int before = count_;
     std::copy(processes_, processes_ + before, before_);
@@ -36,7 +37,8 @@ bool Relatives::have_changed() noexcept {
         faults += stat.page_faults;
         pages += stat.resident_pages;
     }
-    if (numbers == numbers_) copied_ += std::max<std::int64_t>(0, faults - faults_ - std::max<std::int64_t>(0, pages - pages_));
+    if (numbers == numbers_)
+        copied_ += std::max<std::int64_t>(0, faults - faults_ - std::max<std::int64_t>(0, pages - pages_));
     are_others_ = are_others_ || numbers != numbers_;
     numbers_ = numbers;
     faults_ = faults;
@@ -76,8 +78,8 @@ bool Relatives::read(Recorder& recorder, std::uint64_t now, process::Shared* own
         process::Shared shared;
         if (!process::read_shared(&shared, processes_[i])) continue;
         if (i == 0) is_own_known = true, *own = shared;
-        recorder.note_relative(
-            {recorder.now_ns(), shared.resident_bytes, shared.excess_bytes, static_cast<std::uint32_t>(processes_[i]), 0});
+        recorder.note_relative({recorder.now_ns(), shared.resident_bytes, shared.excess_bytes,
+                                static_cast<std::uint32_t>(processes_[i]), 0});
     }
     last_count_ = count_;
     copied_ = told_ = 0;

@@ -1,6 +1,6 @@
-// The processes of a run, read at nearly one moment by the one that began it: what each has resident, and how much of that others count, too.
-// A forked child that waits reads nothing itself, and what processes share changes in all of them when one of them forks, ends or writes.
-// For the sampler's thread alone.
+// The processes of a run, read at nearly one moment by the one that began it: what each has resident, and how much of
+// that others count, too. A forked child that waits reads nothing itself, and what processes share changes in all of
+// them when one of them forks, ends or writes. For the sampler's thread alone.
 #pragma once
 
 #include <sys/types.h>
@@ -21,10 +21,12 @@ public:
     void read_last(Recorder& recorder, std::uint64_t now) noexcept;
 
 private:
-    // For each reading the kernel visits every resident page of all these processes. All together take at most 1/200 of one processor's time,
-    // and a burst: short programs change fast. Where they have hardly copied pages that they shared since the last one, it takes a tenth of that. To
-    // find out whether they have takes as much at most, once the burst is over.
-    static constexpr std::uint64_t kBurstNs = 40'000'000, kShare = 200, kCalmShare = 2'000, kPause = 16, kLeastPauseNs = 20'000'000;
+    // For each reading the kernel visits every resident page of all these processes. All together take at most 1/200 of
+    // one processor's time, and a burst: short programs change fast. Where they have hardly copied pages that they
+    // shared since the last one, it takes a tenth of that. To find out whether they have takes as much at most, once
+    // the burst is over.
+    static constexpr std::uint64_t kBurstNs = 40'000'000, kShare = 200, kCalmShare = 2'000, kPause = 16,
+                                   kLeastPauseNs = 20'000'000;
     static constexpr std::int64_t kFewCopied = 128;
 
     static constexpr int kMost = 256;
@@ -39,7 +41,7 @@ private:
     std::uint64_t next_ns_ = 0, calm_until_ns_ = 0, spent_ns_ = 0, last_ns_ = 0;
     std::int64_t numbers_ = 0, faults_ = 0, pages_ = 0;  // at the check before: the sums over the processes
     bool are_others_ = false;                            // since the last reading
-    std::int64_t copied_ = 0, told_ = 0;                 // pages since then, at most; and how many of them the capture tells of
+    std::int64_t copied_ = 0, told_ = 0;  // pages since then, at most; and how many of them the capture tells of
 };
 
 }  // namespace hiwater

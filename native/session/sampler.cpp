@@ -29,8 +29,9 @@ namespace {
 
 constexpr std::uint64_t kMillisecond = 1'000'000;
 constexpr std::int64_t kPageBytes = 4096;
-// With a second thread in the process, malloc takes locks, and the kernel tells other processors of each unmapping: 2 % of what a forked child does.
-// So in a child the thread begins once the child is that old or holds that much. Many are over before.
+// With a second thread in the process, malloc takes locks, and the kernel tells other processors of each unmapping: 2 %
+// of what a forked child does. So in a child the thread begins once the child is that old or holds that much. Many are
+// over before.
 constexpr std::uint64_t kQuietAfterFork = 20 * kMillisecond, kQuietInChild = 100 * kMillisecond;
 constexpr std::int64_t kWorthSampling = 16 << 20;
 
@@ -71,7 +72,8 @@ public:
     static constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
     static constexpr std::int64_t kInAnyCase = std::int64_t{std::numeric_limits<std::uint32_t>::max()} * kPageBytes;
 
-    // For the program's threads. The estimate of resident memory takes what was allocated since the last sample as touched.
+    // For the program's threads. The estimate of resident memory takes what was allocated since the last sample as
+    // touched.
     void ask(std::int64_t live_bytes, std::int64_t released_bytes) noexcept {
         const std::int64_t estimate = not_live_.load(std::memory_order_relaxed) + live_bytes;
         if (estimate < from_.load(std::memory_order_relaxed)) return;
@@ -128,9 +130,10 @@ private:
 
 Requests g_requests;
 
-// Takes a residency snapshot where a peak of resident memory ends: a thread is about to release memory and asks for one, or resident memory has
-// begun to fall, or it rests. It takes some while memory grows, too, for a program that is killed. All together take a hundredth of the
-// processor's time that the program takes, and a burst where peaks end. So the less of that is left, the more memory must have grown.
+// Takes a residency snapshot where a peak of resident memory ends: a thread is about to release memory and asks for
+// one, or resident memory has begun to fall, or it rests. It takes some while memory grows, too, for a program that is
+// killed. All together take a hundredth of the processor's time that the program takes, and a burst where peaks end. So
+// the less of that is left, the more memory must have grown.
 class ResidencySnapshots {
 public:
     // `asked_bytes`: the estimate of a thread that waits to release memory, or 0.
@@ -170,7 +173,8 @@ public:
 private:
     static constexpr std::int64_t kStep = 25, kStepOfOne = 5, kFall = 64, kLeastAtRest = 1 << 20, kStir = 64 << 10;
     static constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
-    static constexpr std::uint64_t kRestNs = 200 * kMillisecond, kWaitBurstNs = 200 * kMillisecond, kBurstNs = 10 * kMillisecond;
+    static constexpr std::uint64_t kRestNs = 200 * kMillisecond, kWaitBurstNs = 200 * kMillisecond,
+                                   kBurstNs = 10 * kMillisecond;
     static constexpr std::uint64_t kShare = 100;
     static constexpr double kAtRest = 2, kInsurance = 4;
 
@@ -186,12 +190,15 @@ private:
         return left_ns * static_cast<double>(last_bytes_) / (static_cast<double>(last_ns_) * bytes);
     }
     // Where a peak ends, one more is allowed than there is time for.
-    std::int64_t least_at_end(std::int64_t resident) const noexcept { return least_growth(affordable_of(resident, kBurstNs) + 1); }
+    std::int64_t least_at_end(std::int64_t resident) const noexcept {
+        return least_growth(affordable_of(resident, kBurstNs) + 1);
+    }
     // A twenty-fifth where there is time for five, a fifth for one, two fifths for a half.
     std::int64_t least_growth(double affordable) const noexcept {
         if (affordable <= 0) return kNever;
         const double step = std::min<double>(kStepOfOne * affordable, kStep);
-        return static_cast<std::int64_t>(std::min(static_cast<double>(height_) / step, static_cast<double>(kNever / 2)));
+        return static_cast<std::int64_t>(
+            std::min(static_cast<double>(height_) / step, static_cast<double>(kNever / 2)));
     }
     void take(Recorder& recorder, std::int64_t resident) noexcept {
         height_ = highest_ = resident;
@@ -209,17 +216,19 @@ private:
     std::int64_t highest_ = 0;  // since
     std::int64_t refused_ = 0;  // the highest estimate since that was wrong
     std::uint64_t rose_ns_ = 0, used_before_ns_ = 0, spent_ns_ = 0;
-    std::uint64_t last_ns_ = kMillisecond;  // what the last one took, with that much resident; for the first one a guess
+    std::uint64_t last_ns_ =
+        kMillisecond;  // what the last one took, with that much resident; for the first one a guess
     std::int64_t last_bytes_ = 32 << 20;
 };
 
 std::atomic<bool> g_has_relatives{false};  // it may share pages that each of them counts
 
-// What the process shares with its relatives. For each reading the kernel visits every resident page, which displaces what the processors had
-// in their caches. So it is followed by a pause of kPause times what it took, and a longer one where the process has hardly touched new pages.
-// A fork changes what is shared at once, and to copy the page tables takes about as long as a reading: after it the pause is short.
-// Many forked children do little work: before the first reading in one there is such a pause, too, unless the child ends first.
-// Only for the sampler's thread, and for others while it does not run.
+// What the process shares with its relatives. For each reading the kernel visits every resident page, which displaces
+// what the processors had in their caches. So it is followed by a pause of kPause times what it took, and a longer one
+// where the process has hardly touched new pages. A fork changes what is shared at once, and to copy the page tables
+// takes about as long as a reading: after it the pause is short. Many forked children do little work: before the first
+// reading in one there is such a pause, too, unless the child ends first. Only for the sampler's thread, and for others
+// while it does not run.
 class SharedPages {
 public:
     explicit SharedPages(bool is_child = false) noexcept : is_to_wait_(is_child) {}
@@ -253,12 +262,14 @@ public:
 
 private:
     static constexpr std::uint64_t kPause = 128, kCalmPause = 1024, kPauseAtFork = 8, kLeastPauseNs = 20 * kMillisecond;
-    static constexpr std::uint64_t kPageNs = 50, kMostWaitNs = 100 * kMillisecond;  // what a reading takes for each page, about
+    static constexpr std::uint64_t kPageNs = 50,
+                                   kMostWaitNs = 100 * kMillisecond;  // what a reading takes for each page, about
     static constexpr std::int64_t kFewTouched = 32;
 
     bool is_due(std::uint64_t now, std::int64_t resident_bytes) const noexcept {
         if (is_to_wait_)
-            return now >= std::min(kPause * kPageNs * static_cast<std::uint64_t>(resident_bytes / kPageBytes), kMostWaitNs);
+            return now >=
+                   std::min(kPause * kPageNs * static_cast<std::uint64_t>(resident_bytes / kPageBytes), kMostWaitNs);
         if (now < next_ns_) return false;
         return now >= calm_until_ns_ || (process::page_faults() - faults_) * kPageBytes >= resident_bytes / kFewTouched;
     }
@@ -275,7 +286,8 @@ ResidencySnapshots g_snapshots;  // of this recording: the sampler's thread come
 
 enum class Reads { memory, limits, shared_pages };  // each with those before it
 
-// Takes a sample while the sampler's thread does not run: as the recording begins, where the program forks, and at the end.
+// Takes a sample while the sampler's thread does not run: as the recording begins, where the program forks, and at the
+// end.
 void take_sample(Reads reads) noexcept {
     BusyGuard busy;
     Recorder& recorder = Recorder::instance();
@@ -297,9 +309,10 @@ bool is_sample_due() noexcept {
 // When the next sample is due.
 class Pace {
 public:
-    // Nanoseconds until then. While a short program's workers wait for each other's processors, a sample each millisecond would cost them 2 %. A
-    // long recording's timeline has no room for more points. A program that rests, as workers without work do, has little to be seen. But near a
-    // limit there may be no time to notice that it comes nearer.
+    // Nanoseconds until then. While a short program's workers wait for each other's processors, a sample each
+    // millisecond would cost them 2 %. A long recording's timeline has no room for more points. A program that rests,
+    // as workers without work do, has little to be seen. But near a limit there may be no time to notice that it comes
+    // nearer.
     std::uint64_t next(std::uint64_t now, double share_of_limit) noexcept {
         // The two clocks are read one after the other: what the others used may seem to be less than before.
         const std::uint64_t used_ns = process::process_ns() - process::thread_ns();
@@ -308,7 +321,8 @@ public:
         at_ns_ = now;
         rest_ns_ = rests ? std::clamp(2 * rest_ns_, kUsualNs, kLongestNs) : 0;
         const std::uint64_t shortest = std::clamp(now / 16, kMillisecond, kUsualNs);
-        return share_of_limit > Limits::kWatched ? shortest : std::clamp(std::max(now / 2048, rest_ns_), shortest, kLongestNs);
+        return share_of_limit > Limits::kWatched ? shortest
+                                                 : std::clamp(std::max(now / 2048, rest_ns_), shortest, kLongestNs);
     }
 
     bool rests() const noexcept { return rest_ns_ != 0; }
@@ -319,8 +333,9 @@ private:
     std::uint64_t at_ns_ = 0, used_ns_ = 0, rest_ns_ = 0;
 };
 
-// The program may have ended its main thread alone, or the kernel did, as strict seccomp does. The main thread's memory is 0 then, and without this
-// thread the process would have ended. As it ends now, so does the process: newer kernels take the status of the last thread.
+// The program may have ended its main thread alone, or the kernel did, as strict seccomp does. The main thread's memory
+// is 0 then, and without this thread the process would have ended. As it ends now, so does the process: newer kernels
+// take the status of the last thread.
 void end_as_main_thread() noexcept {
     const int status = process::status_of_ended_main_thread();
     if (status < 0) return;
@@ -351,8 +366,8 @@ void run() {
         now = recorder.now_ns();
         const std::int64_t asked_bytes = g_requests.pending();
         const capture::file_guard::OwnFaults faults;  // the capture may be truncated under us
-        // Where the maximum has not risen since the recording began, it may be older. The kernel's peak is in /proc then: reading it costs ten times a
-        // plain reading.
+        // Where the maximum has not risen since the recording began, it may be older. The kernel's peak is in /proc
+        // then: reading it costs ten times a plain reading.
         process::Resident resident;
         const std::int64_t maximum = process::maximum_resident();
         if (maximum > recorder.maximum_at_start()) {
@@ -365,7 +380,8 @@ void run() {
         if (resident_bytes == 0) end_as_main_thread();
         recorder.tick(now, resident_bytes, resident.peak_bytes);
         process::Shared own;
-        if (has_relatives() && !children.is_child() && g_relatives.read_if_due(recorder, now, &own)) g_shared.note(own, now);
+        if (has_relatives() && !children.is_child() && g_relatives.read_if_due(recorder, now, &own))
+            g_shared.note(own, now);
         recorder.note_pressure(now, address_space_bytes, g_shared.at(now, resident_bytes));
         recorder.note_collections(hw_full_collections());
         g_snapshots.consider(recorder, resident_bytes, asked_bytes);
@@ -394,11 +410,13 @@ bool begin_thread() noexcept {
     return g_thread.begin("hiwater", run);
 }
 
-// Begins the thread again as soon as the main thread has returned from its fork: a program that waits for its child asks for no memory.
+// Begins the thread again as soon as the main thread has returned from its fork: a program that waits for its child
+// asks for no memory.
 class AfterFork {
 public:
-    // After a fork by the interpreter. To begin the thread and end it again takes a twentieth of what a fork takes: after many that follow each
-    // other closely, and where another thread forks, an allocation begins it. A program may contain the interpreter, and fork without the GIL.
+    // After a fork by the interpreter. To begin the thread and end it again takes a twentieth of what a fork takes:
+    // after many that follow each other closely, and where another thread forks, an allocation begins it. A program may
+    // contain the interpreter, and fork without the GIL.
     void expect(std::uint64_t now) noexcept {
         many_ = now - last_ns_ < kQuietAfterFork ? many_ + 1 : 0;
         last_ns_ = now;
@@ -426,8 +444,8 @@ AfterFork g_after_fork;
 int AfterFork::resume(void*) noexcept {
     g_after_fork.call_.begin();
     if (recursion::frames_left() < g_after_fork.frames_left_) {
-        // In a callback of os.register_at_fork(): CPython counts threads after the last one. A call that is requested again here comes at
-        // once, up to 32 times.
+        // In a callback of os.register_at_fork(): CPython counts threads after the last one. A call that is requested
+        // again here comes at once, up to 32 times.
         if (++g_after_fork.tries_ < kMostTries) g_after_fork.call_.request_with_gil();
     } else if (!g_is_young_child.load(std::memory_order_relaxed)) {
         sampler::resume();

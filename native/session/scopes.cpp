@@ -43,7 +43,8 @@ void Recorder::add_marker(std::string_view name) noexcept {
     if_recorded([&] { note_live(name); });
 }
 
-// Under the lock. Takes a snapshot of what is live, if one is due for this name; its cost is that of the end of a slice (Accounts::close_slice()).
+// Under the lock. Takes a snapshot of what is live, if one is due for this name; its cost is that of the end of a slice
+// (Accounts::close_slice()).
 void Recorder::note_live(std::string_view name) {
     const auto known = scope_names_.find(shortened(name));
     if (known == scope_names_.end()) return;  // one of the other names

@@ -1,4 +1,5 @@
-// The phases of the program in the capture, each with the highest live bytes of its time. The callers hold the recorder's lock.
+// The phases of the program in the capture, each with the highest live bytes of its time. The callers hold the
+// recorder's lock.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +17,8 @@ public:
         table_.attach(file, capture::Table::scopes);
         open_.reset();
     }
-    // Returns what end() takes, or 0 where too many are open. `live_bytes` is a part of the peak. Throws NoRoom, bad_alloc.
+    // Returns what end() takes, or 0 where too many are open. `live_bytes` is a part of the peak. Throws NoRoom,
+    // bad_alloc.
     std::uint64_t begin(capture::ScopeRecord record, std::int64_t live_bytes) {
         if (open_.size() == kMostOpen) return 0;
         for (const Open& other : open_) record.depth += table_[other.row].thread_id == record.thread_id ? 1 : 0;

@@ -92,14 +92,15 @@ std::string Recorder::self_check() {
         if (kind == capture::Kind::device) continue;  // not blocks of this process's tables
         if (sums[id].first != l.live_bytes || sums[id].second != l.live_blocks)
             return "account " + std::to_string(id) + " has " + std::to_string(l.live_bytes) + " bytes in " +
-                   std::to_string(l.live_blocks) + " blocks, the live blocks " + std::to_string(sums[id].first) + " in " +
-                   std::to_string(sums[id].second);
+                   std::to_string(l.live_blocks) + " blocks, the live blocks " + std::to_string(sums[id].first) +
+                   " in " + std::to_string(sums[id].second);
     }
     if (!accounts_.is_consistent()) return "the accounts do not add up to the totals";
     return {};
 }
 
-// --- the heap's meters ---------------------------------------------------------------------------------------------------------
+// --- the heap's meters
+// ---------------------------------------------------------------------------------------------------------
 
 Recorder::Heap Recorder::heap_now() noexcept {
     if (!file_.is_open()) return carried_;

@@ -14,18 +14,19 @@ enum class Mode : std::uint32_t { off = 0, on = 1, counting_losses = 2 };
 // Whether small blocks are sampled. Changes only while the mode is off.
 extern std::atomic<bool> g_sampled;
 inline bool sampled() noexcept { return g_sampled.load(std::memory_order_relaxed); }
-// Mode and sampling in one word, for the hooks of the most frequent events. few_samples: so few small blocks are sampled that each of them
-// can come from malloc. The order of the values lets one comparison distinguish them.
+// Mode and sampling in one word, for the hooks of the most frequent events. few_samples: so few small blocks are
+// sampled that each of them can come from malloc. The order of the values lets one comparison distinguish them.
 enum class Wanted : std::uint32_t { slow_path = 0, every_block = 1, few_samples = 2 };
 // Up to this size CPython's own allocator never calls malloc.
 inline constexpr std::size_t kSmallObject = 512;
-// The same and the size in one comparison: objects below the bound take the fast path. A bound is 0 while its value of Wanted is not set.
+// The same and the size in one comparison: objects below the bound take the fast path. A bound is 0 while its value of
+// Wanted is not set.
 struct SmallBelow {
     std::atomic<std::size_t> every_block, few_samples;
 };
 
-// What hooks read first. It has a page of its own, which the kernel clears in the child of any kind of fork: nothing is recorded there
-// from the first instruction on.
+// What hooks read first. It has a page of its own, which the kernel clears in the child of any kind of fork: nothing is
+// recorded there from the first instruction on.
 struct alignas(4096) Switches {
     std::atomic<Mode> mode;
     std::atomic<Wanted> wanted;

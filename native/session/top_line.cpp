@@ -19,7 +19,8 @@ constexpr std::int64_t kLeadsAbove = 4;            // LEADS_ABOVE of analysis/us
 constexpr std::int64_t kWorthLeading = 1 << 20;    // WORTH_LEADING of the same
 constexpr std::uint64_t kSettledNs = 100'000'000;  // SETTLED_NS of capture/untouched.py
 
-// Pages of our own: the words of a program that has no memory left are found with these, and the program's heap stays as it is.
+// Pages of our own: the words of a program that has no memory left are found with these, and the program's heap stays
+// as it is.
 class Pages final : public std::pmr::memory_resource {
     void* do_allocate(std::size_t bytes, std::size_t) override {
         void* const at = map_pages(round_up(bytes, kPage), Use::tables);
@@ -51,13 +52,14 @@ std::string_view function_around(std::string_view name) noexcept {
     }
 }
 
-// Groups by lines what the accounts hold at the peak, or what they hold now of the process's own memory. Used once, under the lock.
+// Groups by lines what the accounts hold at the peak, or what they hold now of the process's own memory. Used once,
+// under the lock.
 class LineRanking {
 public:
     enum class At : std::uint8_t { peak, now };
     using LargeBlocks = capture::FileTable<capture::LargeBlockRecord>;
-    LineRanking(const capture::CaptureFile& file, const CallTree& tree, const Accounts& accounts, const LargeBlocks& large, At at,
-                std::uint64_t now_ns)
+    LineRanking(const capture::CaptureFile& file, const CallTree& tree, const Accounts& accounts,
+                const LargeBlocks& large, At at, std::uint64_t now_ns)
         : pieces_(file), tree_(tree), accounts_(accounts), large_(large), at_(at), now_ns_(now_ns) {}
 
     TopLineView top() {
@@ -105,7 +107,8 @@ private:
     // Group, and what equal lines have in common: file and line; the code object for what is on no line.
     using Key = std::tuple<LineGroup, std::uint32_t, std::uint32_t, std::uint32_t>;
     using Entry = std::pair<const Key, Row>;
-    // The large blocks of a node in the snapshots in which most of them was touched, from the first of these to the last.
+    // The large blocks of a node in the snapshots in which most of them was touched, from the first of these to the
+    // last.
     struct Seen {
         std::int64_t touched, requested;
         std::uint64_t first_ns, last_ns;
@@ -138,12 +141,14 @@ private:
             const auto [requested, touched] = sum;
             const auto [known, is_new] = most.try_emplace(node, Seen{touched, requested, at_ns, at_ns});
             Seen& seen = known->second;
-            if (std::pair(touched, requested) > std::pair(seen.touched, seen.requested)) seen = {touched, requested, at_ns, at_ns};
+            if (std::pair(touched, requested) > std::pair(seen.touched, seen.requested))
+                seen = {touched, requested, at_ns, at_ns};
             if (std::pair(touched, requested) == std::pair(seen.touched, seen.requested)) seen.last_ns = at_ns;
         }
         const std::uint64_t last_ns = large_.size() == 0 ? 0 : large_[large_.size() - 1].at_ns;
-        const bool is_of_the_end = at_ == At::peak || now_ns_ - last_ns >= kSettledNs;  // it ends, and has taken its last snapshot
-        most.erase(0);                                                                  // allocated by no recorded call path
+        const bool is_of_the_end =
+            at_ == At::peak || now_ns_ - last_ns >= kSettledNs;  // it ends, and has taken its last snapshot
+        most.erase(0);                                           // allocated by no recorded call path
         for (const auto& [node, seen] : most)
             if (seen.last_ns - seen.first_ns >= kSettledNs || (is_of_the_end && seen.last_ns == last_ns))
                 untouched_[node] = seen.requested - seen.touched;
@@ -154,7 +159,9 @@ private:
             pieces_.next();
             const capture::AccountRecord& account = accounts_.record(id);
             const bool is_device = static_cast<capture::Kind>(account.kind) == capture::Kind::device;
-            const std::int64_t bytes = at_ == At::peak ? accounts_.at_peak(id).bytes : is_device ? 0 : account.live_bytes;
+            const std::int64_t bytes = at_ == At::peak ? accounts_.at_peak(id).bytes
+                                       : is_device     ? 0
+                                                       : account.live_bytes;
             if (bytes <= 0 || !Accounts::counted(account.kind) || account.node >= places_.size()) continue;
             std::int64_t untouched = 0;
             const auto left = untouched_.find(account.node);
@@ -182,7 +189,9 @@ private:
     }
 
     Key key_of(const Place& place, const capture::NodeRecord& node) const {
-        LineGroup group = place.below_import ? LineGroup::imports : place.owner != 0 ? LineGroup::line : LineGroup::other;
+        LineGroup group = place.below_import ? LineGroup::imports
+                          : place.owner != 0 ? LineGroup::line
+                                             : LineGroup::other;
         if (group == LineGroup::line && is(code_of(place.owner), capture::CodeKind::wait)) group = LineGroup::waited;
         if (node.line == 0) return {group, 0, 0, node.code};
         return {group, tree_.code_record(node.code).file, node.line, 0};
@@ -209,7 +218,8 @@ private:
         if (sums[kImports] > std::max(sums[kOther], least)) leads = kImports;
         if (sums[kOther] > std::max(sums[kImports], least) && sums[kOther] >= kWorthLeading) leads = kOther;
         const Entry* chosen = first[leads];
-        const std::int64_t touched = leads == kLine ? kLeadsAbove * (sums[kLine] + sums[kImports] + sums[kOther]) : sums[leads];
+        const std::int64_t touched =
+            leads == kLine ? kLeadsAbove * (sums[kLine] + sums[kImports] + sums[kOther]) : sums[leads];
         if (unused != nullptr && unused->second.untouched > touched) chosen = unused;
         if (chosen == nullptr) return {};
         TopLineView top = described(*chosen);
@@ -231,16 +241,17 @@ private:
 
     TopLineView described(const Entry& entry) const {
         const Row& row = entry.second;
-        const auto most = std::max_element(bytes_of_code_.lower_bound({entry.first, 0}),
-                                           bytes_of_code_.upper_bound({entry.first, ~std::uint32_t{0}}),
-                                           [](const auto& one, const auto& other) { return one.second < other.second; });
+        const auto most = std::max_element(
+            bytes_of_code_.lower_bound({entry.first, 0}), bytes_of_code_.upper_bound({entry.first, ~std::uint32_t{0}}),
+            [](const auto& one, const auto& other) { return one.second < other.second; });
         const capture::CodeRecord& code = tree_.code_record(most->first.second);
         TopLineView top;
         top.is_known = true;
         top.group = std::get<0>(entry.first);
         top.file = tree_.text_of(code.file);
         top.function = function_around(tree_.text_of(code.function));
-        if (top.group == LineGroup::waited) top.function.remove_prefix(std::min(top.function.size(), kWaitedFor.size()));
+        if (top.group == LineGroup::waited)
+            top.function.remove_prefix(std::min(top.function.size(), kWaitedFor.size()));
         if (top.file.starts_with(kMappedBy)) {
             top.function = top.file.substr(kMappedBy.size());
             top.file = {};
@@ -291,8 +302,8 @@ void Recorder::name_lines(Summary& summary) {
 void Recorder::compose_last_words(LastWords::Text* out) {
     LineRanking ranking(file_, tree_, accounts_, large_blocks_, LineRanking::At::now, now_ns());
     const bool is_sound = ranking.place_nodes();
-    last_words_.compose(limits_.nearest(), is_sound ? ranking.top() : TopLineView(), file_.header().resident_last_bytes, path_,
-                        out);
+    last_words_.compose(limits_.nearest(), is_sound ? ranking.top() : TopLineView(), file_.header().resident_last_bytes,
+                        path_, out);
 }
 
 }  // namespace hiwater

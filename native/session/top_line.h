@@ -1,5 +1,5 @@
-// The headline of a recording: the line of the user's own code to change first. `analysis/user_lines.py` sums in the same way from a
-// capture, and has the description. Whose code it is stands in the capture (stacks/ownership.h).
+// The headline of a recording: the line of the user's own code to change first. `analysis/user_lines.py` sums in the
+// same way from a capture, and has the description. Whose code it is stands in the capture (stacks/ownership.h).
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ struct TopLineOf {
     std::uint32_t line = 0;
     std::int64_t bytes = 0, untouched_bytes = 0;              // of this line; `bytes` are without the untouched ones
     std::int64_t imports_bytes = 0, all_untouched_bytes = 0;  // of all lines
-    std::int64_t other_bytes = 0;                             // of what no line of the user's called; 0 where there is no such line
+    std::int64_t other_bytes = 0;  // of what no line of the user's called; 0 where there is no such line
 };
 using TopLine = TopLineOf<std::string>;
 using TopLineView = TopLineOf<std::string_view>;  // its texts are the capture's: valid under the lock

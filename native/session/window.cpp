@@ -1,4 +1,5 @@
-// Recordings inside a recording: windows of it, whose ends are ends of slices. The first slice of a window is an instant one: what was live as it began.
+// Recordings inside a recording: windows of it, whose ends are ends of slices. The first slice of a window is an
+// instant one: what was live as it began.
 #include <errno.h>
 
 #include "session/recorder.h"

@@ -1,4 +1,5 @@
-/* What 3.12 and later versions have in common: which frames the calling thread runs, and what the walk includes of the interpreter. */
+/* What 3.12 and later versions have in common: which frames the calling thread runs, and what the walk includes of the
+ * interpreter. */
 #ifndef HIWATER_ATTACHED_FRAMES_H
 #define HIWATER_ATTACHED_FRAMES_H
 
@@ -28,8 +29,8 @@ static inline const hw_frame* top_of(const PyThreadState* state) {
 #endif
 }
 
-/* The state of the calling thread: the attached one; while the GIL is released, the one this thread came from, unless another thread
- * has attached it in the meantime and runs its frames. */
+/* The state of the calling thread: the attached one; while the GIL is released, the one this thread came from, unless
+ * another thread has attached it in the meantime and runs its frames. */
 static inline PyThreadState* own_thread_state(void) {
     PyThreadState* state = attached_state();
     if (state != NULL) return state;

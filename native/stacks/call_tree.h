@@ -1,7 +1,9 @@
-// Interned call paths. Equal paths share a node, equal code objects a code, equal texts a string; the records are the capture's.
+// Interned call paths. Equal paths share a node, equal code objects a code, equal texts a string; the records are the
+// capture's.
 //
-// A node is found by (parent, code, line). Code objects are identified by address while they live. forget_code() is called when one dies,
-// and the same function defined again gets the code record it had, so a program that makes code at run time does not grow us.
+// A node is found by (parent, code, line). Code objects are identified by address while they live. forget_code() is
+// called when one dies, and the same function defined again gets the code record it had, so a program that makes code
+// at run time does not grow us.
 #pragma once
 
 #include <cstdint>
@@ -63,8 +65,8 @@ public:
         return id;
     }
 
-    std::uint32_t code(std::string_view function, std::string_view file, std::uint32_t first_line, capture::CodeKind kind,
-                       capture::Owner owner = capture::Owner::library) {
+    std::uint32_t code(std::string_view function, std::string_view file, std::uint32_t first_line,
+                       capture::CodeKind kind, capture::Owner owner = capture::Owner::library) {
         const capture::CodeRecord record{string(function), string(file), first_line, static_cast<std::uint16_t>(kind),
                                          static_cast<std::uint16_t>(owner)};
         const std::uint64_t hash = hash_code(record);
@@ -93,7 +95,8 @@ public:
         return code_set_.find(hash_code(record), [&](std::uint32_t id) { return same(codes_[id], record); });
     }
 
-    // Gives a node, and with it all that is below, another code. There may be a second node like it afterwards; child() then gives either.
+    // Gives a node, and with it all that is below, another code. There may be a second node like it afterwards; child()
+    // then gives either.
     void change_code(std::uint32_t id, std::uint32_t code) {
         capture::NodeRecord& node = nodes_[id];
         node_set_.remove(id, hash_node(node));
@@ -115,7 +118,8 @@ public:
         if (id >= strings_.size()) return {};
         const capture::StringRecord& record = strings_[id];
         // Checked, as somebody else may have written to the file.
-        const bool is_there = record.length != 0 && record.offset < bytes_.size() && record.length <= bytes_.size() - record.offset;
+        const bool is_there =
+            record.length != 0 && record.offset < bytes_.size() && record.length <= bytes_.size() - record.offset;
         return is_there ? std::string_view(&bytes_[record.offset], record.length) : std::string_view();
     }
 
@@ -157,7 +161,8 @@ private:
                    (static_cast<std::uint64_t>(c.first_line) << 8 | std::uint64_t{c.kind} << 4 | c.owner));
     }
     static std::uint64_t hash_node(const capture::NodeRecord& n) {
-        // Lines of one function that follow each other, as a module's do while it is imported, are found in one line of the cache.
+        // Lines of one function that follow each other, as a module's do while it is imported, are found in one line of
+        // the cache.
         constexpr std::uint32_t together = 7;
         return (mix(mix(static_cast<std::uint64_t>(n.parent) << 32 | n.code) ^ n.line / (together + 1)) &
                 ~std::uint64_t{together}) |

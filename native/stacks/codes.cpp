@@ -26,7 +26,9 @@ void Codes::forget_in_child() noexcept {
 
 std::uint8_t Codes::classify(std::string_view function, std::string_view file) const noexcept {
     if (!internal_prefix_.empty() && file.starts_with(internal_prefix_))
-        return function == "_hiwater_launch_" ? kInternal | kLauncher : function == "_hiwater_own_" ? kInternal | kOwn : kInternal;
+        return function == "_hiwater_launch_" ? kInternal | kLauncher
+               : function == "_hiwater_own_"  ? kInternal | kOwn
+                                              : kInternal;
     if (!own_script_.empty() && file == own_script_) return kInternal;
     return 0;
 }
@@ -47,14 +49,16 @@ std::uint32_t Codes::code_of(const hw_code_info& info) {
     const std::uint32_t function_bytes = hw_str_utf8(info.qualname, function, sizeof function);
     const std::uint32_t file_bytes = hw_str_utf8(info.filename, file, sizeof file);
     const std::string_view name(file, file_bytes);
-    const capture::Owner owner = info.is_generated != 0 ? capture::Owner::library : ownership_.owner_of(tree_.string(name), name);
-    const std::uint32_t code =
-        tree_.code({function, function_bytes}, name, static_cast<std::uint32_t>(info.first_line), capture::CodeKind::python, owner);
+    const capture::Owner owner =
+        info.is_generated != 0 ? capture::Owner::library : ownership_.owner_of(tree_.string(name), name);
+    const std::uint32_t code = tree_.code({function, function_bytes}, name, static_cast<std::uint32_t>(info.first_line),
+                                          capture::CodeKind::python, owner);
     tree_.remember_code(info.code, code);
     return code;
 }
 
-// A function is called from many parents. Its line table is read once for each line, unless another instruction took the place.
+// A function is called from many parents. Its line table is read once for each line, unless another instruction took
+// the place.
 const Codes::Position* Codes::position_of(Thread& t, const hw_slot& slot, const void* object) {
     const auto at = reinterpret_cast<std::uintptr_t>(slot.instr);
     const std::uint32_t generation = code_generation(slot.instr).load(std::memory_order_relaxed);

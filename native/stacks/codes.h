@@ -1,4 +1,5 @@
-// Code objects and instructions: which code record and line each belongs to, and whose code it is. Callers hold the recorder's lock.
+// Code objects and instructions: which code record and line each belongs to, and whose code it is. Callers hold the
+// recorder's lock.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-// Finds the stack of an event, and runs the event's work under the lock: the templates of Recorder that events of blocks and mappings use.
+// Finds the stack of an event, and runs the event's work under the lock: the templates of Recorder that events of
+// blocks and mappings use.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +8,8 @@
 
 namespace hiwater {
 
-// Sets t.top to the current stack. A caller of Python's allocators (`kind`) holds the GIL. Calls move(changed) where the stack has frames that
-// this thread has not met lately.
+// Sets t.top to the current stack. A caller of Python's allocators (`kind`) holds the GIL. Calls move(changed) where
+// the stack has frames that this thread has not met lately.
 template <typename Move>
 bool Recorder::find_top(Thread& t, const Move& move, capture::Kind kind) {
     if (only_counters_) [[unlikely]]
@@ -25,14 +26,16 @@ template <typename Move>
 bool Recorder::find_moved_top(Thread& t, const void* instr, const Move& move) {
     if (only_counters_) [[unlikely]]
         return true;
-    const std::uint32_t changed = instr != nullptr ? hw_frames_move_top(&t.memo, instr) : hw_frames_refresh(&t.memo, grow_memo);
+    const std::uint32_t changed =
+        instr != nullptr ? hw_frames_move_top(&t.memo, instr) : hw_frames_refresh(&t.memo, grow_memo);
     if (t.memo.depth != 0) return t.knows_from(changed) || move(changed);
     t.top = &t.no_frames;
     return true;
 }
 
 // Runs work(thread) under the lock, with the current stack in thread.top. Returns whether it did: not where nothing is
-// recorded any more, or the thread has given its state back. `was_behind` is set where attention was requested. Inside guarded().
+// recorded any more, or the thread has given its state back. `was_behind` is set where attention was requested. Inside
+// guarded().
 template <typename Work>
 bool Recorder::at_stack(const Work& work, bool* was_behind, capture::Kind kind) {
     Thread* t = mine();
@@ -47,7 +50,8 @@ bool Recorder::at_stack(const Work& work, bool* was_behind, capture::Kind kind) 
         if (!is_on()) return false;
         behind = !is_up_to_date(*t);
         if (behind) sync(*t);
-        if (behind || !has_looked) is_found = find_top(*t, [&](std::uint32_t from) { return changed = from, false; }, kind);
+        if (behind || !has_looked)
+            is_found = find_top(*t, [&](std::uint32_t from) { return changed = from, false; }, kind);
         if (!is_found) move_top(*t, changed);
         work(*t);
     }

@@ -1,7 +1,7 @@
 /* Reading the interpreter's own frames, from the thread that runs them, with or without the GIL.
  *
- * A thread's frames are stable while that thread is inside an allocation: nobody else runs it. Nothing here calls back into
- * Python, takes a lock, touches a reference count or allocates.
+ * A thread's frames are stable while that thread is inside an allocation: nobody else runs it. Nothing here calls back
+ * into Python, takes a lock, touches a reference count or allocates.
  *
  * One C file for each CPython version family implements this header (frames_311.c …); the walk itself is in walk.h.
  */
@@ -24,8 +24,9 @@ typedef struct {
     uint16_t tagged; /* 1 + which of the frame's words contains our tag (walk.h); 0: none does */
 } hw_slot;
 
-/* How far the line table of a code object has been read. Code runs forward more often than not, so the next line is mostly found a
- * few entries on; a module's table read from its start for every new line would cost the square of its length. */
+/* How far the line table of a code object has been read. Code runs forward more often than not, so the next line is
+ * mostly found a few entries on; a module's table read from its start for every new line would cost the square of its
+ * length. */
 typedef struct {
     const void* code;
     const unsigned char* entry; /* next entry to read */
@@ -38,24 +39,25 @@ typedef struct {
     hw_slot* slots;
     uint32_t depth;
     uint32_t capacity;
-    uint32_t floor;         /* slots below this one do not matter to the caller, who may raise it: they are not compared */
-    unsigned long thread;   /* pthread_self() of its thread */
-    const void* state;      /* of the interpreter, as last seen attached to that thread and to no other since; never NULL */
-    const void* own_tag;    /* the memo's tag, where no frame contains it */
-    hw_slot* settled;       /* the top slot, once hw_frames_settle() was called; otherwise a slot that equals no frame */
-    const hw_slot* lowest;  /* of those that are compared */
+    uint32_t floor; /* slots below this one do not matter to the caller, who may raise it: they are not compared */
+    unsigned long thread; /* pthread_self() of its thread */
+    const void* state; /* of the interpreter, as last seen attached to that thread and to no other since; never NULL */
+    const void* own_tag;   /* the memo's tag, where no frame contains it */
+    hw_slot* settled;      /* the top slot, once hw_frames_settle() was called; otherwise a slot that equals no frame */
+    const hw_slot* lowest; /* of those that are compared */
     const void* const* tag; /* the tagged word of the lowest, or one that always contains the tag */
 } hw_memo;
 
 /* Deeper below the top than this, frames that were linked as before are not compared, where none above has a tag. */
 enum { HW_TRUSTED_DEPTH = 128 };
 
-/* Make room for at least `capacity` slots, keeping those there; 0 when it can't be had. Given by the caller of the walk. */
+/* Make room for at least `capacity` slots, keeping those there; 0 when it can't be had. Given by the caller of the
+ * walk. */
 typedef int (*hw_grow)(hw_memo* memo, uint32_t capacity);
 
 /* Bring the memo up to date with the calling thread's frames.
- * Returns the index of the lowest slot that is new or changed (== memo->depth: nothing changed). Where no room can be had for a
- * very deep stack the memo is left empty. */
+ * Returns the index of the lowest slot that is new or changed (== memo->depth: nothing changed). Where no room can be
+ * had for a very deep stack the memo is left empty. */
 uint32_t hw_frames_refresh(hw_memo* memo, hw_grow grow);
 
 /* Note that the caller has numbered the stack in the memo. A walk that finds another stack cancels this. */
@@ -63,22 +65,26 @@ void hw_frames_settle(hw_memo* memo);
 /* Forget everything. A new memo, which is zero except for slots and capacity, must be passed here first. */
 void hw_frames_forget(hw_memo* memo);
 
-/* Whether the top frame is the settled one and all frames below it stand as they did; then *instr is where the top frame stands. */
+/* Whether the top frame is the settled one and all frames below it stand as they did; then *instr is where the top
+ * frame stands. */
 int hw_frames_are_settled(hw_memo* memo, const void** instr);
 /* The same for a thread that should hold the GIL: 0 where it does not. */
 int hw_frames_are_settled_with_gil(hw_memo* memo, const void** instr);
 
-/* Store the instruction that hw_frames_are_settled() returned. Returns the top slot's index, the only one that changed. */
+/* Store the instruction that hw_frames_are_settled() returned. Returns the top slot's index, the only one that changed.
+ */
 uint32_t hw_frames_move_top(hw_memo* memo, const void* instr);
 
-/* What a slot's frame runs. Strings are borrowed pointers into the interpreter, valid only during the call that uses them. */
+/* What a slot's frame runs. Strings are borrowed pointers into the interpreter, valid only during the call that uses
+ * them. */
 typedef struct {
     const void* code;     /* the code object: an identity, not to be kept past its death */
     const void* qualname; /* Python str */
     const void* filename; /* Python str */
     int32_t first_line;
     int32_t line;
-    int32_t is_generated; /* 1 for a method that `dataclasses` or `collections.namedtuple` wrote: its file is "<string>" */
+    int32_t
+        is_generated; /* 1 for a method that `dataclasses` or `collections.namedtuple` wrote: its file is "<string>" */
 } hw_code_info;
 
 /* The code object of a slot's frame, to be compared only; NULL for an interpreter's helper frame. */
@@ -88,31 +94,35 @@ const void* hw_slot_code(const hw_slot* slot);
 const void* hw_code_start(const void* code);
 uintptr_t hw_code_bytes(const void* code);
 
-/* 1 and *info for a frame that counts as a line of the stack; 0 for one that does not: an interpreter's helper frame, or a frame
- * still being built, which like CPython we leave out. The cursor is any of the caller's, zeroed when a code object may have died. */
+/* 1 and *info for a frame that counts as a line of the stack; 0 for one that does not: an interpreter's helper frame,
+ * or a frame still being built, which like CPython we leave out. The cursor is any of the caller's, zeroed when a code
+ * object may have died. */
 int hw_frame_describe(const hw_slot* slot, hw_line_cursor* cursor, hw_code_info* info);
 
-/* The state of the interpreter that the calling thread, which holds the GIL, runs in, by a number that no other state gets; 0 without the GIL. */
+/* The state of the interpreter that the calling thread, which holds the GIL, runs in, by a number that no other state
+ * gets; 0 without the GIL. */
 uint64_t hw_own_state(void);
 
-/* The frames of another state of the same interpreter, from the innermost one to the root, until `visit` returns other than 0. State 0 is the
- * oldest, which is the main thread's. Its thread stands still meanwhile, for the caller holds the GIL, and *thread is its pthread_self(), 0 where
- * there is no such state. Returns what `visit` did, 0 at the end; -1 where the calling thread does not hold the GIL. */
+/* The frames of another state of the same interpreter, from the innermost one to the root, until `visit` returns other
+ * than 0. State 0 is the oldest, which is the main thread's. Its thread stands still meanwhile, for the caller holds
+ * the GIL, and *thread is its pthread_self(), 0 where there is no such state. Returns what `visit` did, 0 at the end;
+ * -1 where the calling thread does not hold the GIL. */
 typedef int (*hw_visit_slot)(const hw_slot* slot, void* context);
 int hw_frames_of_other(uint64_t state, hw_visit_slot visit, void* context, unsigned long* thread);
 
-/* How often the main interpreter has collected the garbage of its oldest generation, which is all of it. From any thread, without the
- * GIL; -1 once the interpreter is being finalized. */
+/* How often the main interpreter has collected the garbage of its oldest generation, which is all of it. From any
+ * thread, without the GIL; -1 once the interpreter is being finalized. */
 int64_t hw_full_collections(void);
 
 /* The calling thread's current frame, to be compared only; NULL outside any. Needs the GIL. */
 const void* hw_current_frame(void);
 
-/* The first local variable of the calling thread's current frame, borrowed, where that frame runs the function of this qualified
- * name; else NULL. Needs the GIL. */
+/* The first local variable of the calling thread's current frame, borrowed, where that frame runs the function of this
+ * qualified name; else NULL. Needs the GIL. */
 const void* hw_top_frame_self(const char* qualname);
 
-/* Copy a Python str as UTF-8 into buffer, cut at a character border with "…" where it is longer. Returns the bytes written. */
+/* Copy a Python str as UTF-8 into buffer, cut at a character border with "…" where it is longer. Returns the bytes
+ * written. */
 uint32_t hw_str_utf8(const void* str, char* buffer, uint32_t size);
 
 #ifdef __cplusplus

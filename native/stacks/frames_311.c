@@ -36,10 +36,12 @@ static struct {
     hw_memo* memo;
 } g_seen[kSeen];
 
-/* Whether a state was ever attached to another thread than the one that made it. Then the GIL does not identify the thread that holds it. */
+/* Whether a state was ever attached to another thread than the one that made it. Then the GIL does not identify the
+ * thread that holds it. */
 static _Atomic int g_states_move;
 
-/* For a thread that holds the GIL, as every caller of Python's allocators does: from now on the state belongs to this thread alone. */
+/* For a thread that holds the GIL, as every caller of Python's allocators does: from now on the state belongs to this
+ * thread alone. */
 static const hw_frame* see_attached(hw_memo* memo, PyThreadState* state) {
     if (state == NULL || state->cframe == NULL) return NULL;
     const size_t place = ((uintptr_t)state >> 4) % kSeen;
@@ -52,10 +54,12 @@ static const hw_frame* see_attached(hw_memo* memo, PyThreadState* state) {
     return top_of(state);
 }
 
-/* The state of the thread that calls: the one that was seen attached to it, where that still is; else the one this thread came from. */
+/* The state of the thread that calls: the one that was seen attached to it, where that still is; else the one this
+ * thread came from. */
 static inline PyThreadState* state_of_origin(const PyThreadState* attached) {
     PyThreadState* const state = PyGILState_GetThisThreadState();
-    return state == attached && g_states_move ? NULL : state; /* it may be attached to another thread, which runs its frames */
+    return state == attached && g_states_move ? NULL
+                                              : state; /* it may be attached to another thread, which runs its frames */
 }
 
 static inline const hw_frame* top_frame(const hw_memo* memo) {
@@ -68,10 +72,13 @@ static inline const hw_frame* top_frame(const hw_memo* memo) {
 /* The thread that holds the GIL is the current one, so an address is enough to identify its state. */
 static inline const hw_frame* top_frame_with_gil(hw_memo* memo) {
     PyThreadState* const state = attached_state();
-    return __builtin_expect((const void*)state == memo->state, 1) ? state->cframe->current_frame : see_attached(memo, state);
+    return __builtin_expect((const void*)state == memo->state, 1) ? state->cframe->current_frame
+                                                                  : see_attached(memo, state);
 }
 
-static inline int may_tag(const hw_memo* memo) { return (const void*)attached_state() == memo->state && !g_states_move; }
+static inline int may_tag(const hw_memo* memo) {
+    return (const void*)attached_state() == memo->state && !g_states_move;
+}
 
 static inline const void* frame_instr(const hw_frame* f) { return f->prev_instr; }
 
@@ -79,8 +86,8 @@ static inline PyCodeObject* frame_code(const hw_frame* f) { return f->f_code; }
 
 static inline const void* frame_first_local(const hw_frame* f) { return f->localsplus[0]; }
 
-/* The interpreter stores the height of the evaluation stack where it calls Python code without another loop of its own (Python/ceval.c,
- * CALL_PY_EXACT_ARGS and similar instructions). */
+/* The interpreter stores the height of the evaluation stack where it calls Python code without another loop of its own
+ * (Python/ceval.c, CALL_PY_EXACT_ARGS and similar instructions). */
 static inline int64_t frame_height_at_call(const hw_frame* f, const hw_frame* above) {
     if (above->is_entry || above->owner != FRAME_OWNED_BY_THREAD || f->owner > FRAME_OWNED_BY_GENERATOR) return -1;
     return f->stacktop;

@@ -7,6 +7,8 @@
 
 static inline const void* frame_instr(const hw_frame* f) { return f->prev_instr; }
 
-static inline PyCodeObject* frame_code(const hw_frame* f) { return f->owner == FRAME_OWNED_BY_CSTACK ? NULL : f->f_code; }
+static inline PyCodeObject* frame_code(const hw_frame* f) {
+    return f->owner == FRAME_OWNED_BY_CSTACK ? NULL : f->f_code;
+}
 
 #include "walk.h"

@@ -4,8 +4,8 @@ namespace hiwater::recursion {
 
 namespace {
 
-// What is left to a thread before the interpreter refuses to go deeper. sys.setrecursionlimit() keeps the depth, which is the limit less
-// what is left, so a thread that was given some back keeps it under any limit.
+// What is left to a thread before the interpreter refuses to go deeper. sys.setrecursionlimit() keeps the depth, which
+// is the limit less what is left, so a thread that was given some back keeps it under any limit.
 //   3.11        one count, of frames of Python and of calls in C
 //   3.12, 3.13  one of frames, and one of calls in C, whose limit nobody can set
 //   from 3.14   one of frames; calls in C are limited by the bytes of the stack

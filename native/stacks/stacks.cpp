@@ -48,7 +48,8 @@ bool is_dying(const void* code) noexcept {
 
 }  // namespace
 
-// --- threads -------------------------------------------------------------------------------------------------------------
+// --- threads
+// -------------------------------------------------------------------------------------------------------------
 
 void Recorder::give_thread_back(void* thread) noexcept {
     auto* t = static_cast<Thread*>(thread);
@@ -119,8 +120,8 @@ Thread* Recorder::make_thread() noexcept {
     return t;
 }
 
-// Brings a thread's state to the present recording and clears caches that a code object's death made void. Under the lock. A native thread
-// that has just begun hangs under `start_node`.
+// Brings a thread's state to the present recording and clears caches that a code object's death made void. Under the
+// lock. A native thread that has just begun hangs under `start_node`.
 void Recorder::sync(Thread& t, std::uint32_t start_node) {
     t.epoch = epoch_.load(std::memory_order_relaxed);
     hw_frames_forget(&t.memo);
@@ -142,7 +143,8 @@ void Recorder::sync(Thread& t, std::uint32_t start_node) {
     names_.set_base(t, start_node);
 }
 
-// --- stacks --------------------------------------------------------------------------------------------------------------
+// --- stacks
+// --------------------------------------------------------------------------------------------------------------
 
 // A (parent, instruction) pair this thread has not met lately. Under the lock.
 void Recorder::intern_slot(Thread& t, const hw_slot& slot, std::uint64_t key, Thread::Edge* edge) {
@@ -150,16 +152,18 @@ void Recorder::intern_slot(Thread& t, const hw_slot& slot, std::uint64_t key, Th
     *edge = {slot.instr, key, parent, parent_flags, {0, 0}};
     edge->instr = nullptr;  // until all is known: what follows may throw
     const void* object = hw_slot_code(&slot);
-    const Codes::Position* const position = object == nullptr || is_dying(object) ? nullptr : codes_.position_of(t, slot, object);
+    const Codes::Position* const position =
+        object == nullptr || is_dying(object) ? nullptr : codes_.position_of(t, slot, object);
     if (position == nullptr) {
-        // Such a frame counts as the one below it. Only for an interpreter's helper frame is that true for good: a code object that
-        // is dying, or was never interned, gives no sign when its address is used again.
+        // Such a frame counts as the one below it. Only for an interpreter's helper frame is that true for good: a code
+        // object that is dying, or was never interned, gives no sign when its address is used again.
         if (object == nullptr) edge->instr = slot.instr;
         return;
     }
     const std::uint8_t kind = position->kind;
-    // Code that hiwater calls for itself counts as hiwater's, whatever its file: such frames have node 0, which no other frame has. A generated method has no
-    // file that identifies its owner: it belongs to hiwater if hiwater's code called it.
+    // Code that hiwater calls for itself counts as hiwater's, whatever its file: such frames have node 0, which no
+    // other frame has. A generated method has no file that identifies its owner: it belongs to hiwater if hiwater's
+    // code called it.
     const bool is_below_own = parent == 0 && parent_flags != 0;
     if (is_below_own || (kind & Codes::kOwn) != 0) {
         edge->node = 0;
@@ -174,7 +178,8 @@ void Recorder::intern_slot(Thread& t, const hw_slot& slot, std::uint64_t key, Th
     edge->instr = slot.instr;
 }
 
-// The top of the stack is one that this thread has not met lately: gives nodes to the slots from `changed` up. Under the lock.
+// The top of the stack is one that this thread has not met lately: gives nodes to the slots from `changed` up. Under
+// the lock.
 void Recorder::move_top(Thread& t, std::uint32_t changed) {
     const std::uint32_t depth = t.memo.depth;
     if (depth == 0) {
@@ -200,7 +205,8 @@ void Recorder::move_top(Thread& t, std::uint32_t changed) {
     hw_frames_settle(&t.memo);
 }
 
-// The same for events that must not throw. The lock is held by its fast path, so `busy` must be set while our own code runs.
+// The same for events that must not throw. The lock is held by its fast path, so `busy` must be set while our own code
+// runs.
 bool Recorder::settle_top(Thread& t, std::uint32_t changed) noexcept {
     bool settled = false;
     guarded([&] {

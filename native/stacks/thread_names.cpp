@@ -46,8 +46,9 @@ struct ShownName {
 
 bool is_main_thread() noexcept { return raw::syscall(SYS_gettid) == ::getpid(); }
 
-// What threads have in common whose names differ only in numbers: "Thread (work)" of "Thread-17 (work)", "pool" of "pool-3_0". A number goes with what
-// parts it from the text before. Those before a letter stay, and those of a function's name.
+// What threads have in common whose names differ only in numbers: "Thread (work)" of "Thread-17 (work)", "pool" of
+// "pool-3_0". A number goes with what parts it from the text before. Those before a letter stay, and those of a
+// function's name.
 ThreadName without_numbers(const ThreadName& name) noexcept {
     ThreadName common = {};
     char* out = common.text;
@@ -136,7 +137,8 @@ void ThreadNames::set_base(Thread& t, std::uint32_t start_node) {
     stand_at_base(t, start_node == 0 ? t.root : is_named ? named_node(of_nodes.text, start_node) : start_node);
 }
 
-// The [thread] frame with a native thread's name, in the place of one that it has or would have; that one when there are too many.
+// The [thread] frame with a native thread's name, in the place of one that it has or would have; that one when there
+// are too many.
 std::uint32_t ThreadNames::named_node(const char* of_nodes, std::uint32_t present) {
     if (roots_ >= kMostThreadRoots) return present;
     const ShownName name(of_nodes, CodeKind::native_thread);
@@ -196,7 +198,8 @@ void ThreadNames::forget() noexcept {
     roots_ = renames_ = 0;
 }
 
-// --- events ------------------------------------------------------------------------------------------------------------------
+// --- events
+// ------------------------------------------------------------------------------------------------------------------
 
 // Under both locks.
 void Recorder::show_name(Thread& t, bool is_last) {
@@ -209,12 +212,14 @@ void Recorder::show_name(Thread& t, bool is_last) {
     }
 }
 
-// Before a copy of the capture, and at its end: the names of threads that were renamed too often to be followed. Under the lock.
+// Before a copy of the capture, and at its end: the names of threads that were renamed too often to be followed. Under
+// the lock.
 void Recorder::show_last_names() {
     if (!names_.has_too_many()) return;
     UninterruptedHold hold(pool_lock_);
     for (Thread* t = all_; t != nullptr; t = t->next_of_all)
-        if (t->id != 0 && t->session == session_ && t->name.of != NameOf::nobody && names_.is_alone(*t)) show_name(*t, true);
+        if (t->id != 0 && t->session == session_ && t->name.of != NameOf::nobody && names_.is_alone(*t))
+            show_name(*t, true);
 }
 
 void Recorder::name_thread(pthread_t id, const char* name, NameOf from) noexcept {
@@ -231,7 +236,8 @@ void Recorder::name_thread(pthread_t id, const char* name, NameOf from) noexcept
     });
 }
 
-void Recorder::adopt_thread(std::uint32_t node, std::uint32_t session, std::uint64_t starter, const ThreadName& name) noexcept {
+void Recorder::adopt_thread(std::uint32_t node, std::uint32_t session, std::uint64_t starter,
+                            const ThreadName& name) noexcept {
     if (!recording()) return;
     BusyGuard busy;
     Thread* t = mine();

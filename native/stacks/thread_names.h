@@ -1,12 +1,13 @@
 // Names of threads: which one a thread has, and where its blocks hang when it gets another.
 //
-// A name is the code of a node: of the root of a Python thread's stacks, or of the [thread] frame of a native thread. Threads of one name
-// share the node. A thread that is renamed keeps its node, with the new name, if no other thread was ever at it: then all its blocks carry
-// the last name. Otherwise what it allocates from then on hangs under another node.
+// A name is the code of a node: of the root of a Python thread's stacks, or of the [thread] frame of a native thread.
+// Threads of one name share the node. A thread that is renamed keeps its node, with the new name, if no other thread
+// was ever at it: then all its blocks carry the last name. Otherwise what it allocates from then on hangs under another
+// node.
 //
-// Threads whose names differ only in numbers are a series: a server's "Thread-1 (work)", "Thread-2 (work)" …, one for each request. A few have nodes of
-// their own, and so have all that start before one of them has ended, as those of a pool. Those that come later share a node, "Thread (work)": else the
-// call paths would grow with each request.
+// Threads whose names differ only in numbers are a series: a server's "Thread-1 (work)", "Thread-2 (work)" …, one for
+// each request. A few have nodes of their own, and so have all that start before one of them has ended, as those of a
+// pool. Those that come later share a node, "Thread (work)": else the call paths would grow with each request.
 #pragma once
 
 #include <pthread.h>
@@ -26,8 +27,8 @@ public:
 
     // A thread's first event in a recording. `start_node`: of the stack that started a native thread, or 0.
     void set_base(Thread& t, std::uint32_t start_node);
-    // A thread's name has changed. Returns false where other threads were at its node: then it must move at its next event.
-    // `is_last`: there is an end to it, so the name need not be one of the first.
+    // A thread's name has changed. Returns false where other threads were at its node: then it must move at its next
+    // event. `is_last`: there is an end to it, so the name need not be one of the first.
     bool show(Thread& t, bool is_last = false);
     // Of a thread that is not alone at its node.
     void move(Thread& t);
@@ -35,7 +36,8 @@ public:
     // Whether threads were renamed too often to be followed.
     bool has_too_many() const noexcept { return renames_ >= kMostRenames; }
 
-    // A name of a thread that is older than the recording, or has not run yet, until take_noted() gives it to the thread.
+    // A name of a thread that is older than the recording, or has not run yet, until take_noted() gives it to the
+    // thread.
     void note(pthread_t id, const char* name, NameOf from);
     void take_noted(Thread& t) noexcept;
     void forget() noexcept;

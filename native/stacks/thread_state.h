@@ -24,16 +24,17 @@ struct DyingCode {
     DyingCode* outer;
 };
 
-// A code object's address may be used again by another. So each page of code has a generation that moves when a code object in it
-// dies, and what was remembered of its instructions no longer matches. Pages share generations by their low bits: harmless.
+// A code object's address may be used again by another. So each page of code has a generation that moves when a code
+// object in it dies, and what was remembered of its instructions no longer matches. Pages share generations by their
+// low bits: harmless.
 inline constexpr std::uint32_t kCodePages = 4096;
 extern std::atomic<std::uint32_t> g_code_generation[kCodePages];
 inline std::atomic<std::uint32_t>& code_generation(const void* instr) noexcept {
     return g_code_generation[(reinterpret_cast<std::uintptr_t>(instr) >> 12) % kCodePages];
 }
 
-// For a sampled recording: bytes up to the next sampled byte of each stream, and how many blocks have been allocated whose number does not
-// follow from those bytes. Only their thread writes them.
+// For a sampled recording: bytes up to the next sampled byte of each stream, and how many blocks have been allocated
+// whose number does not follow from those bytes. Only their thread writes them.
 struct SampleStreams {
     std::atomic<std::int64_t> left[sampling::kStreams];
     std::atomic<std::uint64_t> blocks;
@@ -60,11 +61,12 @@ struct ThreadName {
 struct Thread {
     static constexpr std::uint32_t kInternal = 1;  // slot flag: hiwater's own frame
 
-    // (parent, instruction) -> node, and the accounts of the two kinds that come from every line. What an event needs of a stack
-    // whose top moved is in these 32 bytes.
+    // (parent, instruction) -> node, and the accounts of the two kinds that come from every line. What an event needs
+    // of a stack whose top moved is in these 32 bytes.
     struct Edge {
         const void* instr;
-        std::uint64_t key;  // generation of the instruction's page; parent node, with its slot flag in the low half's top bit
+        std::uint64_t
+            key;  // generation of the instruction's page; parent node, with its slot flag in the low half's top bit
         std::uint32_t node, flags;
         std::uint32_t account[2];  // python, native; 0: not opened yet
     };
@@ -74,10 +76,12 @@ struct Thread {
         return static_cast<std::uint64_t>(code_generation(instr).load(std::memory_order_relaxed)) << 32 | parent;
     }
     Edge* edge_of(const void* instr, std::uint64_t key) noexcept {
-        const std::uint64_t place = (reinterpret_cast<std::uintptr_t>(instr) >> 1) ^ (key * 0x9e3779b97f4a7c15ULL >> 40);
+        const std::uint64_t place =
+            (reinterpret_cast<std::uintptr_t>(instr) >> 1) ^ (key * 0x9e3779b97f4a7c15ULL >> 40);
         return &edges[(place ^ place >> 10) % kEdges];
     }
-    // Sets `top` for a top frame at `instr`, as hw_frames_are_settled() returned it. False where the thread has not met it there lately.
+    // Sets `top` for a top frame at `instr`, as hw_frames_are_settled() returned it. False where the thread has not met
+    // it there lately.
     [[gnu::always_inline]] bool stand_at(const void* instr) noexcept {
         hw_slot* const slot = memo.settled;
         if (slot->instr == instr) return true;
@@ -91,16 +95,18 @@ struct Thread {
         top = edge;
         return true;
     }
-    // The slot is a frame of hiwater's own. Where no frame of the program is below it, the frames up to it belong to no stack, and walks need
-    // not check them.
+    // The slot is a frame of hiwater's own. Where no frame of the program is below it, the frames up to it belong to no
+    // stack, and walks need not check them.
     void note_own(std::uint32_t i) noexcept {
         if (memo.slots[i].node == base) memo.floor = i + 1;
     }
-    // Gives nodes to the slots from `changed` up and settles the stack; false where the thread has not met one of them lately.
+    // Gives nodes to the slots from `changed` up and settles the stack; false where the thread has not met one of them
+    // lately.
     bool knows_from(std::uint32_t changed) noexcept {
         const std::uint32_t depth = memo.depth;
-        std::uint32_t i =
-            changed < depth ? changed : depth - 1;  // if frames have only returned, the highest one left is looked up again
+        std::uint32_t i = changed < depth
+                              ? changed
+                              : depth - 1;  // if frames have only returned, the highest one left is looked up again
         hw_slot* slot = memo.slots + i;
         std::uint32_t parent = i == 0 ? base : std::uint32_t{slot[-1].flags} << 31 | slot[-1].node;
         Edge* edge;
@@ -131,15 +137,16 @@ struct Thread {
     std::int64_t large_bytes;       // allocated in blocks that are always recorded
     Thread* next_of_all;
     hw_memo memo;
-    std::uint32_t epoch;        // of the caches; see Recorder::epoch_
-    std::uint32_t session;      // recording the node numbers belong to
-    std::uint32_t base;         // node that the outermost frame hangs under
-    std::uint32_t root;         // node of the thread itself
-    Edge* top;                  // the stack that `memo` is settled on: one of `edges`, or `no_frames` where it has no depth
-    Edge no_frames;             // the thread outside any Python frame
+    std::uint32_t epoch;    // of the caches; see Recorder::epoch_
+    std::uint32_t session;  // recording the node numbers belong to
+    std::uint32_t base;     // node that the outermost frame hangs under
+    std::uint32_t root;     // node of the thread itself
+    Edge* top;              // the stack that `memo` is settled on: one of `edges`, or `no_frames` where it has no depth
+    Edge no_frames;         // the thread outside any Python frame
     std::uintptr_t last_block;  // of this thread's last allocation
     pthread_t id;               // 0 for the state of a thread that has ended
-    std::uint64_t starter;      // of a Python thread: the state of who started it (hw_own_state()), 0 where that is not known
+    std::uint64_t
+        starter;  // of a Python thread: the state of who started it (hw_own_state()), 0 where that is not known
     bool is_main;
     bool has_unowned;         // it allocated on a stack without a line of the user's
     WaitedAt waits_at;        // where the thread stood that waits for this one, as last seen
@@ -170,15 +177,15 @@ struct ThreadLocal {
     std::uint32_t exit_node = 0;  // base of a thread whose state has been given back; its last blocks hang here
     std::uint32_t exit_session = 0;
     bool exiting = false;
-    std::uint8_t unanswered = 0;         // small objects that were allocated while Python is asked: see Recorder::ask_python()
+    std::uint8_t unanswered = 0;  // small objects that were allocated while Python is asked: see Recorder::ask_python()
     const void* unknown_free = nullptr;  // the last block that was freed and is in no table
     SampleStreams* streams = &g_no_streams;
 };
 
 extern constinit thread_local ThreadLocal tls __attribute__((tls_model("initial-exec")));
 
-// The thread is inside something that can nest: counts the depth, and keeps the stack pointer of the outermost entry. A signal handler may
-// run between any two steps, and enter and leave itself: it restores what it found.
+// The thread is inside something that can nest: counts the depth, and keeps the stack pointer of the outermost entry. A
+// signal handler may run between any two steps, and enter and leave itself: it restores what it found.
 template <std::uint32_t ThreadLocal::* kDepth, std::uintptr_t ThreadLocal::* kPlace>
 class Inside : Uncopied {
 public:
@@ -203,7 +210,8 @@ class BusyGuard {
     Inside<&ThreadLocal::busy, &ThreadLocal::busy_at> inside_;
 };
 
-// While an allocator works, what it takes from malloc or maps is part of the block that its caller records. Never one in another.
+// While an allocator works, what it takes from malloc or maps is part of the block that its caller records. Never one
+// in another.
 using Covered = Inside<&ThreadLocal::covered, &ThreadLocal::covered_at>;
 
 }  // namespace hiwater

@@ -1,5 +1,6 @@
-// Where a thread stands that waits for another. On the stacks of a library's own threads, such as those of a pool, no line is the user's:
-// their memory is charged to a node below the stack, with the line at which the thread stood that started this thread, or the main thread.
+// Where a thread stands that waits for another. On the stacks of a library's own threads, such as those of a pool, no
+// line is the user's: their memory is charged to a node below the stack, with the line at which the thread stood that
+// started this thread, or the main thread.
 #include <algorithm>
 #include <string_view>
 
@@ -54,10 +55,13 @@ std::uint64_t Recorder::starter_of(pthread_t id) {
 // Only where the thread has the GIL: else what it found last stays. Under the lock.
 bool Recorder::find_wait(Thread& t) {
     Standing standing{codes_, tree_, t};
-    const auto visit = [](const hw_slot* slot, void* at) { return static_cast<int>(static_cast<Standing*>(at)->visit(*slot)); };
+    const auto visit = [](const hw_slot* slot, void* at) {
+        return static_cast<int>(static_cast<Standing*>(at)->visit(*slot));
+    };
     unsigned long thread = 0;
     std::uint64_t state = t.starter;
-    for (int i = 0; i < kMostStarters && state != 0 && standing.line().code == 0; ++i, state = thread == 0 ? 0 : starter_of(thread))
+    for (int i = 0; i < kMostStarters && state != 0 && standing.line().code == 0;
+         ++i, state = thread == 0 ? 0 : starter_of(thread))
         if (hw_frames_of_other(state, visit, &standing, &thread) < 0) return false;
     if (standing.line().code == 0 && hw_frames_of_other(0, visit, &standing, &thread) < 0) return false;
     const WaitedAt found = standing.line();
@@ -68,13 +72,15 @@ bool Recorder::find_wait(Thread& t) {
     const capture::CodeRecord& code = tree_.code_record(found.code);
     char name[256];
     const std::string_view function = tree_.text_of(code.function).substr(0, sizeof name - kWaitedFor.size());
-    char* const end = std::copy(function.begin(), function.end(), std::copy(kWaitedFor.begin(), kWaitedFor.end(), name));
+    char* const end =
+        std::copy(function.begin(), function.end(), std::copy(kWaitedFor.begin(), kWaitedFor.end(), name));
     t.wait_code = tree_.code({name, static_cast<std::size_t>(end - name)}, tree_.text_of(code.file), code.first_line,
                              capture::CodeKind::wait, Owner::own);
     return true;
 }
 
-// A large block is charged to where the thread is waited for now, and so is what follows on the stacks that it has met. Under the lock.
+// A large block is charged to where the thread is waited for now, and so is what follows on the stacks that it has met.
+// Under the lock.
 void Recorder::renew_wait(Thread& t) {
     if (!find_wait(t)) return;
     for (Thread::Edge& edge : t.edges) edge.account[0] = edge.account[1] = 0;

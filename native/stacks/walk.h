@@ -1,25 +1,25 @@
 /* The walk, the same for every version. The including file defines, before it includes this:
  *   hw_frame          the interpreter's frame struct
  *   attached_frame()  the current frame of the state that is attached to the calling thread, which has the GIL; or NULL
- *   top_frame(memo)   the calling thread's current frame, or NULL; of a state that runs on another thread meanwhile: NULL
- *   top_frame_with_gil(memo)  the same for a thread that holds the GIL, where a quick check can show it, and else NULL
- *   may_tag(memo)    whether the frames of the memo can run on no other thread now: their state is attached to this one
- *   frame_instr(f)    the instruction pointer
- *   frame_code(f)     the code object, or NULL for an interpreter's helper frame
- *   frame_first_local(f)  its first local variable, borrowed
- *   frame_height_at_call(f, above)  how many words of its local variables and its evaluation stack, which lies behind them, are in use
- *                     while `above`, which it called, runs; negative where that is not sure
+ *   top_frame(memo)   the calling thread's current frame, or NULL; of a state that runs on another thread meanwhile:
+ * NULL top_frame_with_gil(memo)  the same for a thread that holds the GIL, where a quick check can show it, and else
+ * NULL may_tag(memo)    whether the frames of the memo can run on no other thread now: their state is attached to this
+ * one frame_instr(f)    the instruction pointer frame_code(f)     the code object, or NULL for an interpreter's helper
+ * frame frame_first_local(f)  its first local variable, borrowed frame_height_at_call(f, above)  how many words of its
+ * local variables and its evaluation stack, which lies behind them, are in use while `above`, which it called, runs;
+ * negative where that is not sure
  *
- * Budget: a stack that has not changed costs two compares a frame. The links are compared from the top down, so a frame is read
- * only after the frame above it has been seen to link to it: memory that is no longer a frame is never touched.
+ * Budget: a stack that has not changed costs two compares a frame. The links are compared from the top down, so a frame
+ * is read only after the frame above it has been seen to link to it: memory that is no longer a frame is never touched.
  *
- * A deep stack is not compared to its end. When Python code calls Python code, the interpreter takes the operands of the call off the
- * caller's evaluation stack and gives them to the callee. The word where the first of them lay is dead until the caller runs again: what
- * is returned goes there; and after an exception, or where another frame is made in the same place, this call can only be made again
- * once an operand was put there. So we put a tag there. As long as it is found, that frame has not run since, nor has any below
- * it. Each memo has a tag of its own: a state may be used on several threads, and where another one ran and tagged the frame meanwhile,
- * this memo's tag is gone. Nobody reads the word in between: the interpreter, its garbage collector, copies of frames and debuggers go by the height of
- * the evaluation stack, and the word is above that.
+ * A deep stack is not compared to its end. When Python code calls Python code, the interpreter takes the operands of
+ * the call off the caller's evaluation stack and gives them to the callee. The word where the first of them lay is dead
+ * until the caller runs again: what is returned goes there; and after an exception, or where another frame is made in
+ * the same place, this call can only be made again once an operand was put there. So we put a tag there. As long as it
+ * is found, that frame has not run since, nor has any below it. Each memo has a tag of its own: a state may be used on
+ * several threads, and where another one ran and tagged the frame meanwhile, this memo's tag is gone. Nobody reads the
+ * word in between: the interpreter, its garbage collector, copies of frames and debuggers go by the height of the
+ * evaluation stack, and the word is above that.
  */
 #ifndef HIWATER_WALK_H
 #define HIWATER_WALK_H
@@ -30,7 +30,8 @@
 #include "frames.h"
 
 #if defined(Py_GIL_DISABLED)
-#error "the walkers do not read a free-threaded interpreter's copies of instructions yet: build with -DHIWATER_ENGINE=OFF"
+#error \
+    "the walkers do not read a free-threaded interpreter's copies of instructions yet: build with -DHIWATER_ENGINE=OFF"
 #endif
 
 static inline void slot_fill(hw_slot* slot, const hw_frame* f) {
@@ -99,9 +100,9 @@ static uint32_t walk_everything(hw_memo* memo, const hw_frame* f, hw_grow grow) 
     return 0;
 }
 
-/* One remembered frame against the frame of today: -1 where its link differs, so that what lies under it is not known to live;
- * 1 where it stands elsewhere, which is noted; 0 where nothing changed. A slot's frame is the previous of the slot above it, so only
- * two words of each are read. */
+/* One remembered frame against the frame of today: -1 where its link differs, so that what lies under it is not known
+ * to live; 1 where it stands elsewhere, which is noted; 0 where nothing changed. A slot's frame is the previous of the
+ * slot above it, so only two words of each are read. */
 static inline int compare_slot(hw_slot* slot, const hw_frame* f) {
     if (__builtin_expect(f->previous != (const hw_frame*)slot->previous, 0)) return -1;
     if (__builtin_expect(frame_instr(f) == slot->instr, 1)) return 0;
@@ -123,8 +124,9 @@ static inline uint32_t changed_from(hw_memo* memo, uint32_t changed) {
     return changed;
 }
 
-/* Slots [0, count) were linked together at the last walk and slot count-1 holds a live frame. Compare them with the frames of
- * today, down to one that has not run since. Returns the lowest changed index (count: none), or -1 when the links differ. */
+/* Slots [0, count) were linked together at the last walk and slot count-1 holds a live frame. Compare them with the
+ * frames of today, down to one that has not run since. Returns the lowest changed index (count: none), or -1 when the
+ * links differ. */
 static int64_t compare_down(hw_memo* memo, uint32_t count) {
     hw_slot* const last = lowest_compared(memo, count);
     hw_slot* slot = memo->slots + count - 1;
@@ -153,8 +155,8 @@ static uint32_t walk_to_the_join(hw_memo* memo, const hw_frame* top, hw_grow gro
         f = top->previous;
     }
     for (; f != NULL; f = f->previous) {
-        /* Calls and returns of a few frames join near the top. A search of all costs the whole depth, so that is done ever less often;
-         * walking a little too far is harmless. */
+        /* Calls and returns of a few frames join near the top. A search of all costs the whole depth, so that is done
+         * ever less often; walking a little too far is harmless. */
         const int everywhere = fresh_count >= kNear && (fresh_count & (fresh_count - 1)) == 0;
         join = slot_of(memo, f, everywhere ? memo->depth : kNear);
         if (join >= 0) break;
@@ -218,8 +220,10 @@ uint32_t hw_frames_move_top(hw_memo* memo, const void* instr) {
     return changed_from(memo, memo->depth - 1);
 }
 
-/* The check of nearly every event, and the only one of most. It goes from slot to slot; in a deep stack a tag ends it early. */
-static inline __attribute__((always_inline)) int are_settled(const hw_memo* memo, const hw_frame* f, const void** instr) {
+/* The check of nearly every event, and the only one of most. It goes from slot to slot; in a deep stack a tag ends it
+ * early. */
+static inline __attribute__((always_inline)) int are_settled(const hw_memo* memo, const hw_frame* f,
+                                                             const void** instr) {
     const hw_slot* slot = memo->settled;
     if ((const void*)f != slot->frame || (const void*)f->previous != slot->previous) return 0;
     const hw_slot* const last = memo->lowest;
@@ -244,8 +248,8 @@ const void* hw_code_start(const void* code) { return _PyCode_CODE((PyCodeObject*
 
 uintptr_t hw_code_bytes(const void* code) { return (uintptr_t)Py_SIZE((PyObject*)code) * sizeof(_Py_CODEUNIT); }
 
-/* A variable-length integer of the location table: six bits a byte, least first; signed ones keep the sign in the lowest bit.
- * The format: CPython's Objects/locations.md, or InternalDocs/code_objects.md from 3.13 on. */
+/* A variable-length integer of the location table: six bits a byte, least first; signed ones keep the sign in the
+ * lowest bit. The format: CPython's Objects/locations.md, or InternalDocs/code_objects.md from 3.13 on. */
 static inline uint32_t read_varint(const unsigned char** at) {
     uint32_t value = 0;
     unsigned shift = 0;
@@ -299,7 +303,8 @@ static int begins_with(const PyObject* str, const char* text, Py_ssize_t length)
 
 static int is_generated(const PyCodeObject* code) {
     static const char file[] = "<string>", of_dataclass[] = "__create_fn__.<locals>.", of_tuple[] = "_tuple_new";
-    if (PyUnicode_GET_LENGTH(code->co_filename) != sizeof file - 1 || !begins_with(code->co_filename, file, sizeof file - 1))
+    if (PyUnicode_GET_LENGTH(code->co_filename) != sizeof file - 1 ||
+        !begins_with(code->co_filename, file, sizeof file - 1))
         return 0;
     if (begins_with(code->co_qualname, of_dataclass, sizeof of_dataclass - 1)) return 1;
     const PyObject* names = code->co_names; /* a named tuple's is a lambda that uses one name */
@@ -351,7 +356,8 @@ int hw_frames_of_other(uint64_t state, hw_visit_slot visit, void* context, unsig
     const PyThreadState *const own = state_with_gil(), *found = NULL;
     *thread = 0;
     if (own == NULL) return -1;
-    for (PyThreadState* s = PyInterpreterState_ThreadHead(own->interp); s != NULL; s = PyThreadState_Next(s)) /* newest first */
+    for (PyThreadState* s = PyInterpreterState_ThreadHead(own->interp); s != NULL;
+         s = PyThreadState_Next(s)) /* newest first */
         if (state == 0 || s->id == state) found = s;
     if (found == NULL || found == own) return 0;
     *thread = found->thread_id;
@@ -369,7 +375,8 @@ const void* hw_current_frame(void) { return attached_frame(); }
 const void* hw_top_frame_self(const char* qualname) {
     const hw_frame* f = attached_frame();
     PyCodeObject* code = f == NULL ? NULL : frame_code(f);
-    if (code == NULL || code->co_nlocalsplus < 1 || PyUnicode_CompareWithASCIIString(code->co_qualname, qualname) != 0) return NULL;
+    if (code == NULL || code->co_nlocalsplus < 1 || PyUnicode_CompareWithASCIIString(code->co_qualname, qualname) != 0)
+        return NULL;
     return frame_first_local(f);
 }
 
@@ -378,7 +385,8 @@ static inline uint32_t utf8_put(char* out, uint32_t c) {
     if (c < 0x800) return out[0] = (char)(0xc0 | c >> 6), out[1] = (char)(0x80 | (c & 63)), 2;
     if (c < 0x10000) {
         if (c >= 0xd800 && c < 0xe000) c = 0xfffd; /* a lone surrogate has no UTF-8 */
-        return out[0] = (char)(0xe0 | c >> 12), out[1] = (char)(0x80 | (c >> 6 & 63)), out[2] = (char)(0x80 | (c & 63)), 3;
+        return out[0] = (char)(0xe0 | c >> 12), out[1] = (char)(0x80 | (c >> 6 & 63)), out[2] = (char)(0x80 | (c & 63)),
+               3;
     }
     out[0] = (char)(0xf0 | c >> 18), out[1] = (char)(0x80 | (c >> 12 & 63));
     out[2] = (char)(0x80 | (c >> 6 & 63)), out[3] = (char)(0x80 | (c & 63));

@@ -1,5 +1,6 @@
-// Maps a file for a program in standby, whose engine is not loaded. Python's own mmap keeps a duplicate of the descriptor: a daemon that closes all
-// descriptors gets that number for a socket of its own, and loses it when the mapping goes.
+// Maps a file for a program in standby, whose engine is not loaded. Python's own mmap keeps a duplicate of the
+// descriptor: a daemon that closes all descriptors gets that number for a socket of its own, and loses it when the
+// mapping goes.
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <sys/mman.h>

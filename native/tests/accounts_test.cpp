@@ -32,7 +32,8 @@ struct Triplet {
         accounts.attach(file);
     }
     std::uint32_t some_account(Trace& trace) {
-        if (model.live.size() > 1 && !trace.one_in(12)) return static_cast<std::uint32_t>(1 + trace.below(model.live.size() - 1));
+        if (model.live.size() > 1 && !trace.one_in(12))
+            return static_cast<std::uint32_t>(1 + trace.below(model.live.size() - 1));
         const auto node = static_cast<std::uint32_t>(1 + trace.below(9));
         const auto kind = static_cast<Kind>(trace.below(capture::kKinds));
         const std::uint32_t id = accounts.account(node, kind);
@@ -99,11 +100,14 @@ struct Triplet {
     void compare(const FileView& view) const {
         const capture::Header& h = view.header();
         const AccountsModel::Figures live = model.sum();
-        if (h.live_bytes != live.bytes || h.live_blocks != live.blocks) FAIL("live is ", h.live_bytes, ", not ", live.bytes);
+        if (h.live_bytes != live.bytes || h.live_blocks != live.blocks)
+            FAIL("live is ", h.live_bytes, ", not ", live.bytes);
         if (h.slice_peak_bytes != model.open.peak.bytes || h.slice_peak_blocks != model.open.peak.blocks)
             FAIL("the slice's peak is ", h.slice_peak_bytes);
-        if (view.peak() != model.peak().peak) FAIL("the peak is ", view.peak().bytes, ", not ", model.peak().peak.bytes);
-        if (accounts.peak_bytes() != view.peak().bytes || accounts.peak_blocks() != view.peak().blocks) FAIL("two peaks");
+        if (view.peak() != model.peak().peak)
+            FAIL("the peak is ", view.peak().bytes, ", not ", model.peak().peak.bytes);
+        if (accounts.peak_bytes() != view.peak().bytes || accounts.peak_blocks() != view.peak().blocks)
+            FAIL("two peaks");
         if (view.count(Table::accounts) != model.live.size()) FAIL(view.count(Table::accounts), " accounts");
         for (std::uint32_t id = 1; id < model.live.size(); ++id) compare_account(view, id);
         if (!accounts.is_consistent()) FAIL("the accounts find themselves inconsistent");
@@ -140,7 +144,8 @@ struct Triplet {
             }
             REQUIRE(FileView::Figures{slice.peak_bytes, slice.peak_blocks} == model.closed[i].peak);
             for (std::uint32_t id = 1; id < now_held.size(); ++id) {
-                const std::int64_t wanted = id < model.closed[i].at_slice_peak.size() ? model.closed[i].at_slice_peak[id].bytes : 0;
+                const std::int64_t wanted =
+                    id < model.closed[i].at_slice_peak.size() ? model.closed[i].at_slice_peak[id].bytes : 0;
                 if (now_held[id].bytes != wanted)
                     FAIL("slice ", i, ": account ", id, " held ", now_held[id].bytes, ", not ", wanted);
             }
@@ -205,7 +210,8 @@ TEST_CASE("temporaries are counted by account") {
     const std::uint32_t a = t.accounts.account(1, Kind::native);
     t.accounts.count_temporary(a);
     t.accounts.count_temporary(a);
-    CHECK(FileView(t.folder.file("a.hiw")).record<capture::AccountPeakRecord>(Table::account_peaks, a).temporaries == 2);
+    CHECK(FileView(t.folder.file("a.hiw")).record<capture::AccountPeakRecord>(Table::account_peaks, a).temporaries ==
+          2);
 }
 
 TEST_CASE("the consistency check sees a figure that was changed") {

@@ -79,7 +79,8 @@ TEST_CASE("equal paths are one node, different paths are not") {
         std::map<std::tuple<std::string, std::string, std::uint32_t>, std::uint32_t> codes;
         std::vector<std::uint32_t> all_nodes{0};
         for (int step = 0; step < 6000; ++step) {
-            const std::string function = "f" + std::to_string(trace.below(40)), source = trace.one_in(2) ? "a.py" : "b.py";
+            const std::string function = "f" + std::to_string(trace.below(40)),
+                              source = trace.one_in(2) ? "a.py" : "b.py";
             const auto first_line = static_cast<std::uint32_t>(trace.below(3));
             const std::uint32_t code = t.tree.code(function, source, first_line, CodeKind::python);
             REQUIRE(codes.emplace(std::tuple{function, source, first_line}, code).first->second == code);
@@ -140,7 +141,8 @@ TEST_CASE("a node gets another code, and what is below goes with it") {
     const std::uint32_t first = t.tree.code("first", "", 0, CodeKind::thread),
                         second = t.tree.code("second", "", 0, CodeKind::thread);
     const std::uint32_t code = t.tree.code("load", "load.py", 1, CodeKind::python);
-    const std::uint32_t one = t.tree.child(0, first, 0), other = t.tree.child(0, second, 0), below = t.tree.child(one, code, 7);
+    const std::uint32_t one = t.tree.child(0, first, 0), other = t.tree.child(0, second, 0),
+                        below = t.tree.child(one, code, 7);
     CHECK(t.tree.find_code("first", CodeKind::thread) == first);
     CHECK(t.tree.find_code("third", CodeKind::thread) == 0);
     CHECK(t.tree.find_code("first", CodeKind::native_thread) == 0);

@@ -48,7 +48,8 @@ int descriptor_of(const std::string& path) {
     return -1;
 }
 
-// Fills a capture until there is no room; what is left must still be read. In a child process: 0, or the step that failed.
+// Fills a capture until there is no room; what is left must still be read. In a child process: 0, or the step that
+// failed.
 int fill_up(const std::string& path) {
     CaptureFile file;
     if (make(file, path) != 0) return 1;
@@ -216,7 +217,8 @@ TEST_CASE("the descriptor is out of the program's way, and goes with an exec") {
     CaptureFile file;
     REQUIRE(make(file, folder.file("a.hiw")) == 0);
     const int fd = descriptor_of(folder.file("a.hiw"));
-    CHECK(fd >= 40);  // the lowest that is chosen: where this process began with the kernel's smallest table, of 64 numbers
+    CHECK(fd >=
+          40);  // the lowest that is chosen: where this process began with the kernel's smallest table, of 64 numbers
     CHECK((::fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0);
 }
 

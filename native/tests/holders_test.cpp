@@ -38,7 +38,8 @@ struct FakeHeap {
     template <typename Visit>
     void each_root(Visit visit) {
         for (const std::size_t root : roots)
-            visit(Label{LabelKind::module, as_type(root)}, Label{LabelKind::variable, as_type(root)}, objects[root].address);
+            visit(Label{LabelKind::module, as_type(root)}, Label{LabelKind::variable, as_type(root)},
+                  objects[root].address);
     }
     template <typename Visit>
     void references(std::uintptr_t address, bool, Visit visit) {
@@ -231,7 +232,8 @@ TEST_CASE("with common types, figures add up and no retained size is too large")
             for (const std::size_t object : objects)
                 ++wanted[{path, static_cast<std::uint32_t>(it.heap.objects[object].bytes % 5)}];
         }
-        it.traversal.each_holding([&](const Holding& part) { CHECK(wanted[{part.path, part.account}] == part.blocks); });
+        it.traversal.each_holding(
+            [&](const Holding& part) { CHECK(wanted[{part.path, part.account}] == part.blocks); });
     });
 }
 

@@ -1,5 +1,5 @@
-// A process may be killed between any two instructions. A child keeps accounts and its parent runs it one instruction at a time; after
-// each, what lies in the file must be a capture.
+// A process may be killed between any two instructions. A child keeps accounts and its parent runs it one instruction
+// at a time; after each, what lies in the file must be a capture.
 #include <signal.h>
 #include <sys/ptrace.h>
 #include <sys/wait.h>
@@ -60,7 +60,8 @@ std::vector<std::int64_t> peaks(const std::vector<Event>& events) {
     return out;
 }
 
-[[noreturn]] void keep_accounts(Accounts& accounts, const std::vector<Event>& events, std::atomic<std::uint32_t>& done) {
+[[noreturn]] void keep_accounts(Accounts& accounts, const std::vector<Event>& events,
+                                std::atomic<std::uint32_t>& done) {
     ::ptrace(PTRACE_TRACEME, 0, nullptr, nullptr);
     ::raise(SIGSTOP);
     for (const Event& event : events) {
@@ -85,12 +86,14 @@ void check_moment(const FileView& view, const std::vector<Event>& events, const 
         live += view.record<capture::AccountRecord>(Table::accounts, id).live_bytes;
         if (view.at_peak(id).bytes < 0) FAIL("account ", id, " held less than nothing at the peak");
     }
-    if (std::abs(at_peak - peak) > in_flight) FAIL("the accounts of event ", done, " make ", at_peak, " of a peak of ", peak);
+    if (std::abs(at_peak - peak) > in_flight)
+        FAIL("the accounts of event ", done, " make ", at_peak, " of a peak of ", peak);
     if (std::abs(live - view.header().live_bytes) > in_flight)
         FAIL("the accounts of event ", done, " hold ", live, ", not ", view.header().live_bytes);
     for (std::uint64_t i = 0; i < view.count(Table::slices); ++i) {
         const auto& slice = view.record<capture::SliceRecord>(Table::slices, i);
-        if (slice.first_entry + slice.entry_count > view.count(Table::slice_entries)) FAIL("slice ", i, " lists what is not there");
+        if (slice.first_entry + slice.entry_count > view.count(Table::slice_entries))
+            FAIL("slice ", i, " lists what is not there");
     }
 }
 

@@ -11,9 +11,12 @@ namespace {
 
 constexpr std::uintptr_t kRegion = std::uintptr_t{1} << LiveTable::Region::kShift;
 
-std::uintptr_t end_of(std::uintptr_t address, std::uint64_t bytes) { return address + round_up(bytes == 0 ? 1 : bytes, 16); }
+std::uintptr_t end_of(std::uintptr_t address, std::uint64_t bytes) {
+    return address + round_up(bytes == 0 ? 1 : bytes, 16);
+}
 
-// The table and a map that should say the same. Each block has an account of its own, so that one that is handed back is known by it.
+// The table and a map that should say the same. Each block has an account of its own, so that one that is handed back
+// is known by it.
 struct Twin {
     LiveTable table;
     std::map<std::uintptr_t, Block> model;
@@ -34,8 +37,8 @@ struct Twin {
         for (auto at = model.begin(); at != model.end(); ++at) {
             if (at->second.account != block.account) continue;
             if (at->second.bytes != block.bytes)
-                FAIL("a block of ", at->second.bytes, " bytes at ", at->first, " came back with ", block.bytes, " for one of ",
-                     bytes, " at ", address);
+                FAIL("a block of ", at->second.bytes, " bytes at ", at->first, " came back with ", block.bytes,
+                     " for one of ", bytes, " at ", address);
             if (end_of(at->first, block.bytes) <= address || end_of(address, bytes) <= at->first)
                 FAIL("a block that lies elsewhere was taken out: ", at->first, ", ", block.bytes, " bytes");
             model.erase(at);
@@ -142,7 +145,8 @@ TEST_CASE("blocks that an allocator could hand out never drive one another out")
 
 TEST_CASE("every size at every offset of a region's end comes back as it was") {
     Twin twin;
-    for (const std::uint64_t bytes : {0ULL, 1ULL, 16ULL, 17ULL, 511ULL, 512ULL, (1ULL << 31) - 1, 1ULL << 31, 1ULL << 40})
+    for (const std::uint64_t bytes :
+         {0ULL, 1ULL, 16ULL, 17ULL, 511ULL, 512ULL, (1ULL << 31) - 1, 1ULL << 31, 1ULL << 40})
         for (std::uintptr_t granule = 1; granule <= 40; ++granule) {
             const std::uintptr_t address = 7 * kRegion - 16 * granule;
             twin.insert(address, bytes);

@@ -165,8 +165,9 @@ std::uint64_t share_for_a_while(Trace& trace) {
     std::atomic<bool> done{false};
     std::uint64_t sum = 0;
     for (std::size_t i = 0; i < count; ++i)
-        threads.emplace_back(
-            [&, i] { alone[i] = hammer_sharing(lock, aparts[i], guarded, trace.seed() * 100 + i, kVisits, alone_one_in); });
+        threads.emplace_back([&, i] {
+            alone[i] = hammer_sharing(lock, aparts[i], guarded, trace.seed() * 100 + i, kVisits, alone_one_in);
+        });
     std::thread onlooker([&] {
         for (; !done.load(); ++sum) {
             {
@@ -190,7 +191,8 @@ std::uint64_t share_for_a_while(Trace& trace) {
     return counts.gathered;
 }
 
-// For the calling thread and those that it makes: a barrier is refused, as in a program that filters its system calls; to ask for them is not.
+// For the calling thread and those that it makes: a barrier is refused, as in a program that filters its system calls;
+// to ask for them is not.
 bool refuse_membarrier() {
     sock_filter program[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
@@ -201,7 +203,8 @@ bool refuse_membarrier() {
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
     };
     const sock_fprog filter{sizeof program / sizeof program[0], program};
-    return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter, 0, 0) == 0;
+    return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+           ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter, 0, 0) == 0;
 }
 
 bool membarrier_works() { return ::syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0; }
@@ -367,7 +370,8 @@ TEST_CASE("sharing that ends too soon is tried ever less often") {
     CHECK(turns() == 2);
 }
 
-TEST_CASE("the lock is taken from the thread it is biased to, thousands of times, and always after that thread has left") {
+TEST_CASE(
+    "the lock is taken from the thread it is biased to, thousands of times, and always after that thread has left") {
     Lock lock;
     LockTicket ticket;
     Guarded guarded;
@@ -394,7 +398,8 @@ TEST_CASE("the lock is taken from the thread it is biased to, thousands of times
     CHECK(guarded.count == owners + rivals);
 }
 
-TEST_CASE("a lock whose membarrier is refused while it is biased lets one thread in at a time, and is not biased any more") {
+TEST_CASE(
+    "a lock whose membarrier is refused while it is biased lets one thread in at a time, and is not biased any more") {
     std::thread([] {
         constexpr int kRounds = 40;
         Lock lock;
@@ -488,7 +493,8 @@ TEST_CASE("threads that end while the lock is biased to them, and tickets used a
                 guarded.visit();
                 ++others;
             }
-            std::this_thread::yield();  // under valgrind, which runs one thread at a time, nobody else would have a turn
+            std::this_thread::yield();  // under valgrind, which runs one thread at a time, nobody else would have a
+                                        // turn
         }
     });
     std::uint64_t taken = 0;
@@ -517,11 +523,13 @@ TEST_CASE("threads that meet a new stretch of the address space at once make one
     std::vector<std::thread> threads;
     for (int t = 0; t < kThreads; ++t)
         threads.emplace_back([&, t] {
-            for (std::uintptr_t r = 1; r <= kRegionsEach; ++r) seen[t].push_back(table.room_for(r << LiveTable::Region::kShift, 1));
+            for (std::uintptr_t r = 1; r <= kRegionsEach; ++r)
+                seen[t].push_back(table.room_for(r << LiveTable::Region::kShift, 1));
         });
     for (std::thread& thread : threads) thread.join();
     for (int t = 1; t < kThreads; ++t) CHECK(seen[t] == seen[0]);
-    for (std::uintptr_t r = 1; r <= kRegionsEach; ++r) CHECK(table.find(r << LiveTable::Region::kShift) == seen[0][r - 1]);
+    for (std::uintptr_t r = 1; r <= kRegionsEach; ++r)
+        CHECK(table.find(r << LiveTable::Region::kShift) == seen[0][r - 1]);
 }
 
 TEST_SUITE_END();

@@ -11,13 +11,14 @@ namespace {
 
 constexpr std::uintptr_t kBase = 0x7f0000000000, kSpan = 200;
 
-// Every place of a small address space says which mapping lies there; 0 is none. A mapping that is split is two from then on.
+// Every place of a small address space says which mapping lies there; 0 is none. A mapping that is split is two from
+// then on.
 struct Places {
     struct Owner {
         std::uint32_t account, protection;
     };
-    using Taken =
-        std::tuple<std::uintptr_t, std::uintptr_t, std::uint32_t, std::uint32_t, int>;  // from, to, account, protection, left
+    using Taken = std::tuple<std::uintptr_t, std::uintptr_t, std::uint32_t, std::uint32_t,
+                             int>;  // from, to, account, protection, left
 
     std::vector<std::size_t> place = std::vector<std::size_t>(kSpan, 0);
     std::vector<Owner> owners{{0, 0}};
@@ -34,7 +35,8 @@ struct Places {
             while (to < end && place[to] == owner) ++to;
             if (owner != 0) {
                 const bool before = at > 0 && place[at - 1] == owner, behind = to < kSpan && place[to] == owner;
-                taken.emplace_back(kBase + at, kBase + to, owners[owner].account, owners[owner].protection, before + behind);
+                taken.emplace_back(kBase + at, kBase + to, owners[owner].account, owners[owner].protection,
+                                   before + behind);
                 if (behind) {
                     std::uintptr_t rest = to;
                     while (rest < kSpan && place[rest] == owner) ++rest;
@@ -54,9 +56,10 @@ struct Places {
 
 std::vector<Places::Taken> take(Mappings& mappings, std::uintptr_t start, std::uintptr_t end) {
     std::vector<Places::Taken> taken;
-    mappings.take(kBase + start, kBase + end, [&](std::uintptr_t from, std::uintptr_t to, const Piece& piece, int left) {
-        taken.emplace_back(from, to, piece.account, piece.protection, left);
-    });
+    mappings.take(kBase + start, kBase + end,
+                  [&](std::uintptr_t from, std::uintptr_t to, const Piece& piece, int left) {
+                      taken.emplace_back(from, to, piece.account, piece.protection, left);
+                  });
     return taken;
 }
 
@@ -100,7 +103,8 @@ TEST_CASE("one mapping cut in two: two pieces are left, the middle is taken") {
     Mappings mappings;
     mappings.add(kBase + 10, kBase + 40, 3, 1);
     CHECK(take(mappings, 20, 30) == std::vector<Places::Taken>{{kBase + 20, kBase + 30, 3, 1, 2}});
-    CHECK(all(mappings) == std::vector<Places::Taken>{{kBase + 10, kBase + 20, 3, 1, 0}, {kBase + 30, kBase + 40, 3, 1, 0}});
+    CHECK(all(mappings) ==
+          std::vector<Places::Taken>{{kBase + 10, kBase + 20, 3, 1, 0}, {kBase + 30, kBase + 40, 3, 1, 0}});
     CHECK(mappings.end_of(kBase + 20) == 0);
 }
 

@@ -58,7 +58,8 @@ TEST_CASE("elements that do not divide a page keep their values as the vector gr
         ours.push_back(odd);
     }
     for (int i = 0; i < 3000; ++i)
-        if (ours[i].bytes[0] != static_cast<char>(i) || ours[i].bytes[23] != static_cast<char>(i >> 8)) FAIL("element ", i);
+        if (ours[i].bytes[0] != static_cast<char>(i) || ours[i].bytes[23] != static_cast<char>(i >> 8))
+            FAIL("element ", i);
     CHECK(ours.capacity_bytes() % kPage == 0);
     CHECK(ours.capacity_bytes() >= 3000 * sizeof(Odd));
 }

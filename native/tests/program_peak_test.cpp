@@ -6,7 +6,8 @@ namespace hiwater::tests {
 
 namespace {
 
-// A process whose memory is known at each moment: the program's, pages that touch_pages() put, and others of the recorder's.
+// A process whose memory is known at each moment: the program's, pages that touch_pages() put, and others of the
+// recorder's.
 struct Process {
     std::int64_t program = 1000, put_there = 0, others = 50;
     std::int64_t kernel_peak = 0, program_peak = 0;
@@ -69,7 +70,8 @@ TEST_CASE("the program's peak lies within its bounds, whenever it was between sa
 }
 
 TEST_CASE(
-    "pages that are given back are no part of a later peak's overhead, and those of a later moment no part of an earlier one's") {
+    "pages that are given back are no part of a later peak's overhead, and those of a later moment no part of an "
+    "earlier one's") {
     Process process;
     ProgramPeak peak;
     const auto read = [&] {

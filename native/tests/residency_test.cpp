@@ -91,12 +91,15 @@ TEST_CASE("a pool's head tells what is live in it, and what is nearly one is non
 }
 
 TEST_CASE(
-    "heads are of the pages that are asked for, however many come together; of pages in RAM alone, and of none that is gone") {
+    "heads are of the pages that are asked for, however many come together; of pages in RAM alone, and of none that is "
+    "gone") {
     constexpr std::size_t pools = 300, unmapped = 200;
     constexpr std::size_t bytes = (pools + 1) * kPoolBytes;
-    auto* mapped = static_cast<char*>(::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    auto* mapped =
+        static_cast<char*>(::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
     ::madvise(mapped, bytes, MADV_NOHUGEPAGE);
-    const std::uintptr_t first = round_up(reinterpret_cast<std::uintptr_t>(mapped), kPoolBytes), end = first + pools * kPoolBytes;
+    const std::uintptr_t first = round_up(reinterpret_cast<std::uintptr_t>(mapped), kPoolBytes),
+                         end = first + pools * kPoolBytes;
     const auto is_touched = [](std::size_t pool) { return pool < 90 || pool > 120; };
     for (std::size_t i = 0; i < pools; ++i)
         for (const std::size_t page : {i % 7 == 3 ? 1 : 0, i % 5 == 2 ? 2 : 3})  // its head holds its number
@@ -127,7 +130,8 @@ TEST_CASE(
 }
 
 // Whether each page of [start, end) is found.
-std::vector<bool> pages_found(const Pagemap& map, Pagemap::Kind kind, std::uintptr_t start, std::uintptr_t end, std::size_t most) {
+std::vector<bool> pages_found(const Pagemap& map, Pagemap::Kind kind, std::uintptr_t start, std::uintptr_t end,
+                              std::size_t most) {
     std::vector<bool> found((end - start) / kPage);
     std::vector<Pagemap::Range> ranges(most);
     for (std::uintptr_t from = start; from < end;) {
@@ -136,7 +140,8 @@ std::vector<bool> pages_found(const Pagemap& map, Pagemap::Kind kind, std::uintp
         REQUIRE(part.end <= end);
         REQUIRE(part.ranges <= most);
         for (std::size_t i = 0; i < part.ranges; ++i)
-            for (std::uintptr_t at = ranges[i].start; at < ranges[i].end; at += kPage) found[(at - start) / kPage] = true;
+            for (std::uintptr_t at = ranges[i].start; at < ranges[i].end; at += kPage)
+                found[(at - start) / kPage] = true;
         from = part.end;
     }
     return found;
@@ -144,8 +149,8 @@ std::vector<bool> pages_found(const Pagemap& map, Pagemap::Kind kind, std::uintp
 
 TEST_CASE("ranges of pages are found as the flags of each page tell them, however many at once") {
     constexpr std::size_t pages = 1500;
-    auto* mapped =
-        static_cast<volatile char*>(::mmap(nullptr, pages * kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    auto* mapped = static_cast<volatile char*>(
+        ::mmap(nullptr, pages * kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
     ::madvise(const_cast<char*>(mapped), pages * kPage, MADV_NOHUGEPAGE);
     const auto is_written = [](std::size_t page) { return page % 3 == 1 || (page > 600 && page < 900); };
     const auto is_read = [](std::size_t page) { return page % 7 == 0; };
@@ -173,7 +178,8 @@ TEST_CASE("of a file's private pages, those that were written are told from thos
     constexpr std::size_t pages = 40;
     const int fd = ::memfd_create("pages", 0);
     REQUIRE(::ftruncate(fd, pages * kPage) == 0);
-    auto* mapped = static_cast<volatile char*>(::mmap(nullptr, pages * kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0));
+    auto* mapped =
+        static_cast<volatile char*>(::mmap(nullptr, pages * kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0));
     for (std::size_t page = 0; page < pages; ++page) {
         if (page % 2 == 0) (void)mapped[page * kPage];
         if (page % 5 == 0) mapped[page * kPage] = 1;
@@ -199,8 +205,8 @@ TEST_CASE("the parts add up to what is resident") {
 TEST_CASE("what the program grows by during a snapshot is not unexplained") {
     Looked before;
     constexpr std::size_t kBytes = 512U << 20;
-    auto* const memory =
-        static_cast<char*>(::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+    auto* const memory = static_cast<char*>(
+        ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
     REQUIRE(memory != MAP_FAILED);
     std::atomic<bool> is_over{false};
     std::thread program([&] {
@@ -216,13 +222,15 @@ TEST_CASE("what the program grows by during a snapshot is not unexplained") {
     }
     program.join();
     ::munmap(memory, kBytes);
-    // What it grew by between two readings of its resident memory: below 1 MiB, but more where other work takes the processor meanwhile.
+    // What it grew by between two readings of its resident memory: below 1 MiB, but more where other work takes the
+    // processor meanwhile.
     CHECK(most < 16 * kMiB);
 }
 
 TEST_CASE("a mapping splits into touched and untouched, and looking touches nothing") {
     Looked before;
-    auto* bytes = static_cast<char*>(::mmap(nullptr, 64 * kMiB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    auto* bytes =
+        static_cast<char*>(::mmap(nullptr, 64 * kMiB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
     ::madvise(bytes, 64 * kMiB, MADV_NOHUGEPAGE);
     ::memset(bytes + 8 * kMiB, 1, 24 * kMiB);
     for (int i = 0; i < 3; ++i) Looked();

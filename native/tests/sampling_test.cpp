@@ -60,7 +60,8 @@ TEST_CASE("every cell of a stream has one pick, and so a long stream has as many
 }
 
 TEST_CASE("a block is sampled with the probability that its weight is made of, wherever in the stream it lies") {
-    for (const std::uint64_t size : {std::uint64_t{16}, std::uint64_t{500}, kSample / 2, kSample * 3 / 4, kSample - 1}) {
+    for (const std::uint64_t size :
+         {std::uint64_t{16}, std::uint64_t{500}, kSample / 2, kSample * 3 / 4, kSample - 1}) {
         for (const std::uint64_t before : {std::uint64_t{0}, std::uint64_t{100}, kSample + 777, 5 * kSample}) {
             int sampled = 0;
             constexpr int kTries = 60'000;
@@ -134,7 +135,8 @@ TEST_CASE("sums of a random mixture are unbiased, and within the error that is c
 }
 
 TEST_CASE("a pattern that repeats with the size of a cell is sampled no worse than by chance") {
-    // Of every cell's worth of bytes one path allocates a tenth, always at the same place: the worst case for points that are evenly apart.
+    // Of every cell's worth of bytes one path allocates a tenth, always at the same place: the worst case for points
+    // that are evenly apart.
     double squares = 0, claimed = 0;
     constexpr int kRuns = 600, kRounds = 300;
     for (int run = 0; run < kRuns; ++run) {
@@ -159,7 +161,8 @@ TEST_CASE("the table of sampled blocks does what a map does") {
         std::uint32_t account = 0;
         for (int step = 0; step < 20'000; ++step) {
             // Few pages, so that the filter counts; now and then far away, so that it has holes.
-            const std::uintptr_t address = 0x7f00'0000'0000 + trace.below(400) * 16 + (trace.one_in(4) ? trace.below(50) << 24 : 0);
+            const std::uintptr_t address =
+                0x7f00'0000'0000 + trace.below(400) * 16 + (trace.one_in(4) ? trace.below(50) << 24 : 0);
             if (trace.one_in(2)) {
                 const Block stale = table.insert(address, step, ++account);
                 const auto at = model.find(address);

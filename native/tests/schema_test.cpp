@@ -149,7 +149,8 @@ TEST_CASE("fields lie inside their records and not over one another, and leave n
 }
 
 TEST_CASE("the reader of this test refuses what is no JSON") {
-    for (const char* wrong : {"{", "[1,]", "{\"a\":1,\"a\":2}", "[1] x", "[\"a]", "[a]"}) CHECK_THROWS(Json(wrong).whole());
+    for (const char* wrong : {"{", "[1,]", "{\"a\":1,\"a\":2}", "[1] x", "[\"a]", "[a]"})
+        CHECK_THROWS(Json(wrong).whole());
 }
 
 TEST_SUITE_END();

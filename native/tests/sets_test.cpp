@@ -41,7 +41,9 @@ TEST_CASE("an id set finds what was put in, by hashes good and bad") {
 TEST_CASE("an id set forgets what is taken out of it, and nothing else") {
     for_seeds(12, [](Trace& trace) {
         const std::uint64_t hashes = trace.one_in(2) ? 7 : ~std::uint64_t{0};
-        const auto hash = [&](std::uint32_t id) { return trace.seed() % 3 == 0 ? ~std::uint64_t{0} - id % 5 : mix(id) % hashes; };
+        const auto hash = [&](std::uint32_t id) {
+            return trace.seed() % 3 == 0 ? ~std::uint64_t{0} - id % 5 : mix(id) % hashes;
+        };
         IdSet set;
         std::set<std::uint32_t> model;
         for (int step = 0; step < 4000; ++step) {
@@ -55,7 +57,8 @@ TEST_CASE("an id set forgets what is taken out of it, and nothing else") {
             REQUIRE(set.size() == model.size());
         }
         for (std::uint32_t id = 1; id <= 600; ++id)
-            REQUIRE(set.find(hash(id), [&](std::uint32_t other) { return other == id; }) == (model.contains(id) ? id : 0));
+            REQUIRE(set.find(hash(id), [&](std::uint32_t other) { return other == id; }) ==
+                    (model.contains(id) ? id : 0));
     });
 }
 

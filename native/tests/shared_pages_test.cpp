@@ -58,7 +58,9 @@ TEST_CASE("a page counts for the first of its mappings, until the last is gone")
         std::vector<Page> place(kSpan);
         std::vector<Mapping> mappings;
         const SharedPlace base = shared_place(3, 0);
-        const auto change = [&](std::uint32_t account, std::int64_t bytes, std::int64_t runs) { told(account, bytes, runs); };
+        const auto change = [&](std::uint32_t account, std::int64_t bytes, std::int64_t runs) {
+            told(account, bytes, runs);
+        };
         for (int step = 0; step < 300; ++step) {
             CAPTURE(step);
             if (mappings.empty() || trace.below(2) != 0) {
@@ -93,7 +95,9 @@ TEST_CASE("a page counts for the first of its mappings, until the last is gone")
 TEST_CASE("a run that a second mapping cut is one again when that mapping is gone") {
     SharedPages pages;
     Told told;
-    const auto change = [&](std::uint32_t account, std::int64_t count, std::int64_t runs) { told(account, count, runs); };
+    const auto change = [&](std::uint32_t account, std::int64_t count, std::int64_t runs) {
+        told(account, count, runs);
+    };
     pages.map(100, 110, 1, change);
     pages.map(103, 106, 2, change);
     CHECK(told.sums[1] == std::pair<std::int64_t, std::int64_t>{10, 3});
@@ -105,7 +109,9 @@ TEST_CASE("a run that a second mapping cut is one again when that mapping is gon
 TEST_CASE("two mappings side by side stay two") {
     SharedPages pages;
     Told told;
-    const auto change = [&](std::uint32_t account, std::int64_t count, std::int64_t runs) { told(account, count, runs); };
+    const auto change = [&](std::uint32_t account, std::int64_t count, std::int64_t runs) {
+        told(account, count, runs);
+    };
     pages.map(100, 104, 1, change);
     pages.map(104, 108, 1, change);
     pages.map(100, 108, 1, change);
@@ -118,7 +124,8 @@ TEST_CASE("parts of a piece begin at their own page") {
     Mappings mappings;
     mappings.add(kBase, kBase + 10 * kPage, 1, 3, shared_place(7, 20));
     std::vector<SharedPlace> taken;
-    mappings.take(kBase + 4 * kPage, kBase + 6 * kPage, [&](auto, auto, const Piece& piece, int) { taken.push_back(piece.place); });
+    mappings.take(kBase + 4 * kPage, kBase + 6 * kPage,
+                  [&](auto, auto, const Piece& piece, int) { taken.push_back(piece.place); });
     CHECK(taken == std::vector<SharedPlace>{shared_place(7, 24)});
     CHECK(mappings.piece_at(kBase + kPage).place == shared_place(7, 21));
     CHECK(mappings.piece_at(kBase + 5 * kPage).account == 0);

@@ -134,12 +134,14 @@ bool FileView::is_whole() const {
 
 std::string FileView::text(std::uint32_t string) const {
     const auto& record = this->record<capture::StringRecord>(Table::strings, string);
-    return record.length == 0 ? std::string() : std::string(&this->record<char>(Table::string_bytes, record.offset), record.length);
+    return record.length == 0 ? std::string()
+                              : std::string(&this->record<char>(Table::string_bytes, record.offset), record.length);
 }
 
 FileView::Figures FileView::at_slice_peak(std::uint32_t account) const {
     const auto& l = record<capture::AccountRecord>(Table::accounts, account);
-    return l.generation == header().generation ? Figures{l.saved_bytes, l.saved_blocks} : Figures{l.live_bytes, l.live_blocks};
+    return l.generation == header().generation ? Figures{l.saved_bytes, l.saved_blocks}
+                                               : Figures{l.live_bytes, l.live_blocks};
 }
 
 FileView::Figures FileView::at_peak(std::uint32_t account) const {

@@ -34,8 +34,8 @@ private:
     std::uint64_t seed_, state_;
 };
 
-// Runs `test` for `count` seeds, and names the seed of a failure. HIWATER_TEST_SEED=n runs that seed alone; HIWATER_TEST_SHARE=n runs
-// one in n, for valgrind.
+// Runs `test` for `count` seeds, and names the seed of a failure. HIWATER_TEST_SEED=n runs that seed alone;
+// HIWATER_TEST_SHARE=n runs one in n, for valgrind.
 void for_seeds(std::uint64_t count, const std::function<void(Trace&)>& test);
 
 // Whether HIWATER_TEST_SHARE is set: valgrind, under which some things cannot be done at all.

@@ -18,7 +18,8 @@ using capture::Table;
 
 namespace {
 
-// Accounts with thread-local ones that are merged from time to time, compared with a simple model that gets every event at once.
+// Accounts with thread-local ones that are merged from time to time, compared with a simple model that gets every event
+// at once.
 struct SharedAccounts {
     struct Block {
         std::uint32_t account;
@@ -92,7 +93,8 @@ struct SharedAccounts {
             FAIL("live is ", view.header().live_bytes, ", not ", live.bytes);
         for (std::uint32_t id = 1; id < model.live.size(); ++id) {
             const auto& record = view.record<capture::AccountRecord>(Table::accounts, id);
-            if (FileView::Figures{record.live_bytes, record.live_blocks} != model.live[id]) FAIL("account ", id, " live");
+            if (FileView::Figures{record.live_bytes, record.live_blocks} != model.live[id])
+                FAIL("account ", id, " live");
             if (record.total_bytes != model.total_bytes[id] || record.total_blocks != model.total_blocks[id])
                 FAIL("the total of account ", id);
             if (view.at_slice_peak(id) != model.open.at_slice_peak[id]) FAIL("account ", id, " at the slice's peak");
@@ -217,11 +219,13 @@ TEST_CASE("threads put blocks of their own into one table, beside each other, an
             Trace trace(t + 1);
             std::vector<std::uint64_t> bytes(kSlots, 0);
             for (int i = 0; i < 30'000; ++i) {
-                const std::size_t slot = trace.below(kSlots / kThreads) * kThreads + t;  // every third: neighbours are others'
+                const std::size_t slot =
+                    trace.below(kSlots / kThreads) * kThreads + t;  // every third: neighbours are others'
                 const std::uintptr_t address = address_of(slot);
                 if (bytes[slot] == 0) {
                     bytes[slot] = 1 + trace.below(kStep);
-                    wrong += !LiveTable::insert_shared(region, address, bytes[slot], static_cast<std::uint32_t>(slot + 1));
+                    wrong +=
+                        !LiveTable::insert_shared(region, address, bytes[slot], static_cast<std::uint32_t>(slot + 1));
                 } else {
                     const LiveTable::Place place = LiveTable::place_of(region, address);
                     const Block block = LiveTable::find_block(region, address, place);

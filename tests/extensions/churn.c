@@ -1,4 +1,5 @@
-// What a program under stress does natively: threads that end with allocating destructors, mappings that are cut, a library to unload.
+// What a program under stress does natively: threads that end with allocating destructors, mappings that are cut, a
+// library to unload.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>
@@ -125,7 +126,8 @@ static int status_of(pid_t child) {
     return status;
 }
 
-// A child that goes on allocating, in threads of its own, and forks once more; another that shares our memory until it runs a program.
+// A child that goes on allocating, in threads of its own, and forks once more; another that shares our memory until it
+// runs a program.
 int fork_and_go_on(void) {
     const pid_t child = fork();
     if (child < 0) return -1;
@@ -148,7 +150,8 @@ int fork_and_go_on(void) {
     return status_of(brief);
 }
 
-// What a library does that keeps memory for its threads: it lets go of some before a fork and takes some again after it.
+// What a library does that keeps memory for its threads: it lets go of some before a fork and takes some again after
+// it.
 static void* kept_over_forks;
 
 static void before_fork(void) {

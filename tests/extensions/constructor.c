@@ -1,4 +1,5 @@
-// Allocates while it is being loaded, before dlopen returns and before anybody outside could have touched its call slots.
+// Allocates while it is being loaded, before dlopen returns and before anybody outside could have touched its call
+// slots.
 #include <stdlib.h>
 
 static void* kept;

@@ -1,5 +1,6 @@
-// Calls of hooked functions in the contexts of native/README.md: `run(context, action, rounds)` performs an action in a context, and returns 0
-// where it went as it should. `begin(context, action)` prepares what must be there before a recording.
+// Calls of hooked functions in the contexts of native/README.md: `run(context, action, rounds)` performs an action in a
+// context, and returns 0 where it went as it should. `begin(context, action)` prepares what must be there before a
+// recording.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -25,7 +26,8 @@ typedef int Action(void);
 #define KEPT_BLOCKS 1000
 #define KEPT_BYTES 700
 
-// --- actions: 0 where all went well -------------------------------------------------------------------------------------------------
+// --- actions: 0 where all went well
+// -------------------------------------------------------------------------------------------------
 
 static int wait_for(pid_t child, int expected) {
     int status = -1;
@@ -63,7 +65,9 @@ static int use_mappings(void) {
     if (at == MAP_FAILED) return 1;
     if (!is_errno_kept()) return 6;
     at[0] = 1;
-    if (mprotect(at + page, page, PROT_NONE) != 0 || munmap(at + page, page) != 0 || munmap(at + 2 * page, 2 * page) != 0) return 2;
+    if (mprotect(at + page, page, PROT_NONE) != 0 || munmap(at + page, page) != 0 ||
+        munmap(at + 2 * page, 2 * page) != 0)
+        return 2;
     char* moved = mremap(at, page, 8 * page, MREMAP_MAYMOVE);
     if (moved == MAP_FAILED) return 3;
     if (!is_errno_kept()) return 7;
@@ -182,7 +186,9 @@ static int spawn(void) {
     return wait_for(child, 7);
 }
 
-static int fail_to_become_another(void) { return execve("/nowhere/at/all", shell, environ) == -1 && errno == ENOENT ? 0 : 1; }
+static int fail_to_become_another(void) {
+    return execve("/nowhere/at/all", shell, environ) == -1 && errno == ENOENT ? 0 : 1;
+}
 
 static const char* library_to_load;
 
@@ -223,7 +229,8 @@ static Action* action_of(const char* name) {
     return NULL;
 }
 
-// --- contexts --------------------------------------------------------------------------------------------------------------------------
+// --- contexts
+// --------------------------------------------------------------------------------------------------------------------------
 
 static Action* volatile acting;
 static volatile int rounds_left, failure;

@@ -1,5 +1,5 @@
-// A libcuda.so.1 without a driver: the devices' UUIDs by this process's numbers, and nothing else. As the real one, it refuses before
-// cuInit, which is left to the test.
+// A libcuda.so.1 without a driver: the devices' UUIDs by this process's numbers, and nothing else. As the real one, it
+// refuses before cuInit, which is left to the test.
 #include <string.h>
 
 enum { kMost = 16, kSuccess = 0, kNotInitialised = 3, kInvalidDevice = 101 };

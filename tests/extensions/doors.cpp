@@ -1,4 +1,5 @@
-// The entries of other allocators than the C library's. Which of them are there is the allocator's affair: those that are not are null.
+// The entries of other allocators than the C library's. Which of them are there is the allocator's affair: those that
+// are not are null.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -41,14 +42,18 @@ void give_back_tc_delete_sized(void* block, std::size_t size) { tc_delete_sized(
 void* take_new(std::size_t size) { return ::operator new(size); }
 void* take_new_array(std::size_t size) { return ::operator new[](size); }
 void* take_new_nothrow(std::size_t size) { return ::operator new(size, std::nothrow); }
-void* take_aligned_new(std::size_t alignment, std::size_t size) { return ::operator new(size, std::align_val_t(alignment)); }
+void* take_aligned_new(std::size_t alignment, std::size_t size) {
+    return ::operator new(size, std::align_val_t(alignment));
+}
 void* take_aligned_new_nothrow(std::size_t alignment, std::size_t size) {
     return ::operator new[](size, std::align_val_t(alignment), std::nothrow);
 }
 void give_back_new(void* block) { ::operator delete(block); }
 void give_back_new_array(void* block) { ::operator delete[](block); }
 void give_back_new_sized(void* block, std::size_t size) { ::operator delete(block, size); }
-void give_back_aligned_new(void* block, std::size_t alignment) { ::operator delete(block, std::align_val_t(alignment)); }
+void give_back_aligned_new(void* block, std::size_t alignment) {
+    ::operator delete(block, std::align_val_t(alignment));
+}
 
 std::size_t refused_new() {
     try {

@@ -1,5 +1,5 @@
-// Preloaded: system calls that a library may make on its own account leave another errno, though they succeed, as POSIX lets them. A hooked
-// function that makes one and does not put errno back shows it to the program.
+// Preloaded: system calls that a library may make on its own account leave another errno, though they succeed, as POSIX
+// lets them. A hooked function that makes one and does not put errno back shows it to the program.
 #include <errno.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -27,5 +27,7 @@ long syscall(long number, ...) {
     return raw(number, a, b, c, d, e, f);
 }
 
-int madvise(void* at, size_t bytes, int advice) { return (int)raw(SYS_madvise, (long)at, (long)bytes, advice, 0, 0, 0); }
+int madvise(void* at, size_t bytes, int advice) {
+    return (int)raw(SYS_madvise, (long)at, (long)bytes, advice, 0, 0, 0);
+}
 int sched_yield(void) { return (int)raw(SYS_sched_yield, 0, 0, 0, 0, 0, 0); }

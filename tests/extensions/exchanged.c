@@ -1,4 +1,5 @@
-// Exchanges the call slots of one library, as tools do that track memory or files, and counts the calls that come by them.
+// Exchanges the call slots of one library, as tools do that track memory or files, and counts the calls that come by
+// them.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <link.h>
@@ -7,9 +8,10 @@
 #include <string.h>
 #include <sys/mman.h>
 
-static const char* const names[] = {"mmap",    "mmap64", "munmap", "mremap", "mprotect",  "madvise", "mincore",
-                                    "open",    "open64", "openat", "close",  "read",      "write",   "pread",
-                                    "pread64", "pwrite", "lseek",  "fstat",  "ftruncate", "fcntl",   "process_vm_readv"};
+static const char* const names[] = {"mmap",      "mmap64", "munmap",          "mremap", "mprotect", "madvise",
+                                    "mincore",   "open",   "open64",          "openat", "close",    "read",
+                                    "write",     "pread",  "pread64",         "pwrite", "lseek",    "fstat",
+                                    "ftruncate", "fcntl",  "process_vm_readv"};
 enum { kNames = sizeof names / sizeof names[0] };
 static void* real[kNames];
 static long calls[kNames];
@@ -24,13 +26,15 @@ typedef long (*Call)(long, long, long, long, long, long);
 COUNTED(0) COUNTED(1) COUNTED(2) COUNTED(3) COUNTED(4) COUNTED(5) COUNTED(6) COUNTED(7) COUNTED(8) COUNTED(9) COUNTED(10)
 COUNTED(11) COUNTED(12) COUNTED(13) COUNTED(14) COUNTED(15) COUNTED(16) COUNTED(17) COUNTED(18) COUNTED(19) COUNTED(20)
     // clang-format on
-    static const Call counted[kNames] = {counted_0,  counted_1,  counted_2,  counted_3,  counted_4,  counted_5,  counted_6,
-                                         counted_7,  counted_8,  counted_9,  counted_10, counted_11, counted_12, counted_13,
-                                         counted_14, counted_15, counted_16, counted_17, counted_18, counted_19, counted_20};
+    static const Call counted[kNames] = {counted_0,  counted_1,  counted_2,  counted_3,  counted_4,  counted_5,
+                                         counted_6,  counted_7,  counted_8,  counted_9,  counted_10, counted_11,
+                                         counted_12, counted_13, counted_14, counted_15, counted_16, counted_17,
+                                         counted_18, counted_19, counted_20};
 
 static int exchanged = 0;
 
-static void exchange(uintptr_t base, const ElfW(Rela) * row, size_t bytes, const ElfW(Sym) * symbols, const char* strings) {
+static void exchange(uintptr_t base, const ElfW(Rela) * row, size_t bytes, const ElfW(Sym) * symbols,
+                     const char* strings) {
     for (size_t i = 0; i < bytes / sizeof *row; ++i) {
         const char* name = strings + symbols[ELF64_R_SYM(row[i].r_info)].st_name;
         for (int n = 0; n < kNames; ++n) {

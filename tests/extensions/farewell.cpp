@@ -1,4 +1,5 @@
-// A library to load and unload that threads of the program have used: what it says farewell with allocates, and is C++'s to call.
+// A library to load and unload that threads of the program have used: what it says farewell with allocates, and is
+// C++'s to call.
 #include <memory>
 #include <string>
 #include <thread>

@@ -1,5 +1,6 @@
-// A program that filters its own system calls: `filter(how, action)` installs a filter for the whole process that answers membarrier with
-// `action` (SECCOMP_RET_…) and lets all else pass; `refuse(number)` one that refuses that call. They return 0, or an errno value.
+// A program that filters its own system calls: `filter(how, action)` installs a filter for the whole process that
+// answers membarrier with `action` (SECCOMP_RET_…) and lets all else pass; `refuse(number)` one that refuses that call.
+// They return 0, or an errno value.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <linux/filter.h>
@@ -38,4 +39,6 @@ int filter(int how, unsigned action) { return filter_call(how, SYS_membarrier, a
 int refuse(unsigned number) { return filter_call(BY_PRCTL, number, SECCOMP_RET_ERRNO | EPERM); }
 
 // The kernel refuses it: the filter is none.
-int filter_in_vain(void) { return syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 1u << 30, NULL) == -1 && errno == EINVAL ? 0 : 1; }
+int filter_in_vain(void) {
+    return syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 1u << 30, NULL) == -1 && errno == EINVAL ? 0 : 1;
+}

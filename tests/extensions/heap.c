@@ -74,7 +74,8 @@ void give_back_chain(void* head) {
     }
 }
 
-// malloc and an unseen free, over and over: every round the allocator hands out an address that a recorder believes taken.
+// malloc and an unseen free, over and over: every round the allocator hands out an address that a recorder believes
+// taken.
 void* reuse_unseen(size_t rounds, size_t size) {
     void* block = malloc(size);
     for (size_t i = 0; i < rounds; ++i) {
@@ -84,7 +85,8 @@ void* reuse_unseen(size_t rounds, size_t size) {
     return block;
 }
 
-// The same with calloc as the second taker. Sizes above 1 kB: below, calloc leaves the thread's own cache of free blocks alone.
+// The same with calloc as the second taker. Sizes above 1 kB: below, calloc leaves the thread's own cache of free
+// blocks alone.
 void* reuse_unseen_by_calloc(size_t rounds, size_t size) {
     void* block = malloc(size);
     for (size_t i = 0; i < rounds; ++i) {

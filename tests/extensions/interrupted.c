@@ -1,4 +1,5 @@
-// A signal handler that jumps out of what a recorder does under its lesser locks: `run(work)` returns 0 where the jump came and other threads go on. And one that forks there.
+// A signal handler that jumps out of what a recorder does under its lesser locks: `run(work)` returns 0 where the jump
+// came and other threads go on. And one that forks there.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>

@@ -1,5 +1,5 @@
-// Preloaded: the function that interrupt_next() named raises SIGALRM at its next call on this thread, so that a handler comes in while the caller
-// holds what it holds there.
+// Preloaded: the function that interrupt_next() named raises SIGALRM at its next call on this thread, so that a handler
+// comes in while the caller holds what it holds there.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>

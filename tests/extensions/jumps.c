@@ -1,5 +1,6 @@
-// A signal's handler comes in the midst of calls of hooked functions and jumps: out of them, as a time limit does (`out`, `out_of_other_stack`), or
-// within itself (`within`). `run(manner, work, jumps)` returns 0 where all threads go on afterwards.
+// A signal's handler comes in the midst of calls of hooked functions and jumps: out of them, as a time limit does
+// (`out`, `out_of_other_stack`), or within itself (`within`). `run(manner, work, jumps)` returns 0 where all threads go
+// on afterwards.
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <setjmp.h>

@@ -20,8 +20,8 @@ static Py_ssize_t bytes_of(PyObject* code) { return (Py_ssize_t)hw_code_bytes(co
 // Bytes of code as the engine sees them.
 Py_ssize_t code_bytes(PyObject* code) { return bytes_of(code); }
 
-// The line of each instruction, asked in this order: 1 forwards, -1 backwards, 0 each with a cursor of its own. One more is asked for
-// than there are: the last lies behind the end.
+// The line of each instruction, asked in this order: 1 forwards, -1 backwards, 0 each with a cursor of its own. One
+// more is asked for than there are: the last lies behind the end.
 PyObject* lines_read(PyObject* code, int order) {
     const Py_ssize_t count = bytes_of(code) / (Py_ssize_t)sizeof(_Py_CODEUNIT) + 1;
     PyObject* lines = PyList_New(count);

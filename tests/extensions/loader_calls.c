@@ -1,5 +1,5 @@
-// Preloaded: ends the process where a function of the loader that takes its first lock is called within dl_iterate_phdr(), which holds the
-// second. A thread in dlopen() takes them in the other order.
+// Preloaded: ends the process where a function of the loader that takes its first lock is called within
+// dl_iterate_phdr(), which holds the second. A thread in dlopen() takes them in the other order.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <link.h>

@@ -1,4 +1,5 @@
-// Preloaded: makes one question to malloc about its heaps last long, with its locks taken nearly all the time, and says when that is.
+// Preloaded: makes one question to malloc about its heaps last long, with its locks taken nearly all the time, and says
+// when that is.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <malloc.h>

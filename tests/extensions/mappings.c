@@ -8,18 +8,28 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-void* map_anonymous(size_t size) { return mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0); }
-void* map_reserved(size_t size) { return mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0); }
+void* map_anonymous(size_t size) {
+    return mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+}
+void* map_reserved(size_t size) {
+    return mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+}
 void* map_fixed(void* address, size_t size) {
     return mmap(address, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
 }
 void* map_fixed_reserved(void* address, size_t size) {
     return mmap(address, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
 }
-void* map_anonymous64(size_t size) { return mmap64(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0); }
-void* map_shared_anonymous(size_t size) { return mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0); }
+void* map_anonymous64(size_t size) {
+    return mmap64(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+}
+void* map_shared_anonymous(size_t size) {
+    return mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+}
 void* map_file_readonly(int descriptor, size_t size) { return mmap(NULL, size, PROT_READ, MAP_PRIVATE, descriptor, 0); }
-void* map_file_shared(int descriptor, size_t size) { return mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0); }
+void* map_file_shared(int descriptor, size_t size) {
+    return mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+}
 void* map_shared_reserved(size_t size) { return mmap(NULL, size, PROT_NONE, MAP_SHARED | MAP_ANONYMOUS, -1, 0); }
 void* map_shared_part(int descriptor, size_t size, size_t offset) {
     return mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, (off_t)offset);
@@ -36,7 +46,9 @@ int close_again(void* address, size_t size) { return mprotect(address, size, PRO
 int make_readonly(void* address, size_t size) { return mprotect(address, size, PROT_READ); }
 
 void* remap_in_place(void* address, size_t old_size, size_t new_size) { return mremap(address, old_size, new_size, 0); }
-void* remap(void* address, size_t old_size, size_t new_size) { return mremap(address, old_size, new_size, MREMAP_MAYMOVE); }
+void* remap(void* address, size_t old_size, size_t new_size) {
+    return mremap(address, old_size, new_size, MREMAP_MAYMOVE);
+}
 void* remap_onto(void* address, size_t old_size, size_t new_size, void* target) {
     return mremap(address, old_size, new_size, MREMAP_MAYMOVE | MREMAP_FIXED, target);
 }

@@ -1,5 +1,5 @@
-// Thread states of the interpreter that move: to another thread of the system, and with a stack of their own (a fiber) from one thread to another and
-// back. Called with the GIL.
+// Thread states of the interpreter that move: to another thread of the system, and with a stack of their own (a fiber)
+// from one thread to another and back. Called with the GIL.
 #include <Python.h>
 #include <pthread.h>
 #include <semaphore.h>
@@ -7,7 +7,8 @@
 #include <stdlib.h>
 #include <ucontext.h>
 
-// --- one state, two threads ---------------------------------------------------------------------------------------------------------
+// --- one state, two threads
+// ---------------------------------------------------------------------------------------------------------
 
 enum { KEPT_BYTES = 777 };
 static PyThreadState* lent;
@@ -27,7 +28,8 @@ static void* call_under_lent_state(void* unused) {
 // By the called function: from here on the thread that lent its state allocates, too.
 void tell_running(void) { is_running = 1; }
 
-// Calls a function on another thread under this thread's state. This one keeps blocks of 777 bytes meanwhile; returns how many, or -1.
+// Calls a function on another thread under this thread's state. This one keeps blocks of 777 bytes meanwhile; returns
+// how many, or -1.
 int call_elsewhere(PyObject* function) {
     pthread_t other;
     void* answer = NULL;
@@ -47,7 +49,8 @@ int call_elsewhere(PyObject* function) {
     return answer == NULL ? -1 : kept;
 }
 
-// --- a fiber, on two threads --------------------------------------------------------------------------------------------------------
+// --- a fiber, on two threads
+// --------------------------------------------------------------------------------------------------------
 
 static ucontext_t fiber, outside;
 static PyThreadState *fiber_state, *outside_state;
@@ -87,7 +90,8 @@ static void* go_on_elsewhere(void* unused) {
     return unused;
 }
 
-// Calls a function in a fiber, whose turns this thread and another take one after the other. This one allocates nothing in between.
+// Calls a function in a fiber, whose turns this thread and another take one after the other. This one allocates nothing
+// in between.
 int call_in_fiber(PyObject* function) {
     enum { STACK_BYTES = 4 << 20 };
     static char stack[STACK_BYTES];
@@ -95,7 +99,9 @@ int call_in_fiber(PyObject* function) {
     to_call = function;
     is_done = 0;
     fiber_state = PyThreadState_New(PyThreadState_Get()->interp);
-    if (fiber_state == NULL || getcontext(&fiber) != 0 || sem_init(&its_turn, 0, 0) != 0 || sem_init(&my_turn, 0, 0) != 0) return 1;
+    if (fiber_state == NULL || getcontext(&fiber) != 0 || sem_init(&its_turn, 0, 0) != 0 ||
+        sem_init(&my_turn, 0, 0) != 0)
+        return 1;
     fiber.uc_stack.ss_sp = stack;
     fiber.uc_stack.ss_size = sizeof stack;
     makecontext(&fiber, run_fiber, 0);

@@ -1,5 +1,6 @@
-// A libnvidia-ml.so.1 without a driver, below the real nvidia-ml-py: the functions of NVML's that hiwater calls, answering as nvml.h says
-// they do. All take one lock, as the driver's do. What the driver knows is put in by the nvml_double_… functions.
+// A libnvidia-ml.so.1 without a driver, below the real nvidia-ml-py: the functions of NVML's that hiwater calls,
+// answering as nvml.h says they do. All take one lock, as the driver's do. What the driver knows is put in by the
+// nvml_double_… functions.
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -50,7 +51,8 @@ void nvml_double_reset(void) {
     entered_fd = go_fd = -1;
 }
 
-// Returns its number. `has_mig`: -1 where the card knows no MIG, else whether it is on. `parent`: the card of an instance, or -1.
+// Returns its number. `has_mig`: -1 where the card knows no MIG, else whether it is on. `parent`: the card of an
+// instance, or -1.
 int nvml_double_add(const char* uuid, Bytes total, Bytes used, Bytes reserved, int has_mig, int parent, int slot) {
     Device* device = &devices[device_count];
     memset(device, 0, sizeof *device);

@@ -1,5 +1,5 @@
-// Preloaded: a malloc whose blocks of ONE_PLACE bytes cost nothing and are no block of the C library's. A signal's handler may jump out of it at any
-// moment, which it may not out of the C library's own.
+// Preloaded: a malloc whose blocks of ONE_PLACE bytes cost nothing and are no block of the C library's. A signal's
+// handler may jump out of it at any moment, which it may not out of the C library's own.
 #include <stddef.h>
 
 enum { ONE_PLACE = 4242 };

@@ -1,4 +1,5 @@
-// System calls that the kernel itself refuses from now on in this process: the recorder calls no function that another library could stand in for.
+// System calls that the kernel itself refuses from now on in this process: the recorder calls no function that another
+// library could stand in for.
 #pragma once
 
 #include <errno.h>
@@ -19,5 +20,6 @@
 
 static void put_in_force(struct sock_filter* rules, size_t bytes) {
     const struct sock_fprog program = {bytes / sizeof *rules, rules};
-    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0) abort();
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0)
+        abort();
 }

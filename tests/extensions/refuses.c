@@ -1,4 +1,5 @@
-// Stands for a system that refuses what the recorder needs: new threads, or pages made writable, as REFUSING names. To be preloaded.
+// Stands for a system that refuses what the recorder needs: new threads, or pages made writable, as REFUSING names. To
+// be preloaded.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>

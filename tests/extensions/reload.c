@@ -1,4 +1,5 @@
-// A native thread that loads and unloads a library again and again: `begin(path)`, and `end()`, which returns how often it did, or -1.
+// A native thread that loads and unloads a library again and again: `begin(path)`, and `end()`, which returns how often
+// it did, or -1.
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>

@@ -1,4 +1,5 @@
-// A tool that puts its functions into Python's allocators, and puts them there again if it does not find them there, on top of what it finds, as Scalene does.
+// A tool that puts its functions into Python's allocators, and puts them there again if it does not find them there, on
+// top of what it finds, as Scalene does.
 #include <Python.h>
 
 static PyMemAllocatorEx before;

@@ -1,5 +1,5 @@
-// A signal handler comes after every instruction of a piece of work (the processor's trap flag), takes and gives back memory of its own, and
-// jumps within itself. `step(work)` returns how often it came.
+// A signal handler comes after every instruction of a piece of work (the processor's trap flag), takes and gives back
+// memory of its own, and jumps within itself. `step(work)` returns how often it came.
 #define _GNU_SOURCE
 #include <Python.h>
 #include <setjmp.h>

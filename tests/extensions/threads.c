@@ -169,8 +169,8 @@ int allocate_here_free_there(size_t count, size_t size) {
     return pthread_join(thread, NULL);
 }
 
-// Threads that allocate and free at once, each in a ring of blocks of its own, until all rings were full together at least once.
-// Then each frees half of its neighbour's ring, and the rest is kept until it is given back.
+// Threads that allocate and free at once, each in a ring of blocks of its own, until all rings were full together at
+// least once. Then each frees half of its neighbour's ring, and the rest is kept until it is given back.
 enum { kMostRings = 8, kSlots = 256 };
 
 struct Ring {

@@ -1,4 +1,5 @@
-"""Runs a program through hiwater's launcher alone, which records nothing: `python launch.py (script | -m MOD | -c CODE) …`."""
+"""Runs a program through hiwater's launcher alone, which records nothing: `python launch.py (script | -m MOD | -c
+CODE) …`."""
 
 from __future__ import annotations
 

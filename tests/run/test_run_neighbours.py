@@ -1,4 +1,5 @@
-"""Tools that live in the recorded program — tracers, debuggers, samplers of the heap, hooks, limits — find what they find without hiwater."""
+"""Tools that live in the recorded program — tracers, debuggers, samplers of the heap, hooks, limits — find what they
+find without hiwater."""
 
 from __future__ import annotations
 

@@ -45,7 +45,8 @@ class MemoryCgroup:
         return int(text) if int(text) < _NO_LIMIT_FROM else None
 
     def events(self) -> dict[str, int]:
-        """Return how often the group reached its limits: `max`, `oom`, `oom_kill` … (v2), `failcnt`, `oom_kill` (v1)."""
+        """Return how often the group reached its limits: `max`, `oom`, `oom_kill` … (v2), `failcnt`, `oom_kill`
+        (v1)."""
         found = event_counts(self.events_file)
         if self.version == 2:
             return found

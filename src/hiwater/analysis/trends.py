@@ -88,7 +88,8 @@ def _exact_tail(ties: tuple[int, ...], score: int) -> float:
 
 @lru_cache(maxsize=256)
 def _inversions(ties: tuple[int, ...]) -> tuple[int, ...]:
-    """How many orders of values with these ties have 0, 1, 2 … inversions: the coefficients of the Gaussian multinomial."""
+    """How many orders of values with these ties have 0, 1, 2 … inversions: the coefficients of the Gaussian
+    multinomial."""
     counts = [1]
     for factor in range(1, sum(ties) + 1):
         counts = [sum(counts[max(0, at - factor + 1) : at + 1]) for at in range(len(counts) + factor - 1)]

@@ -38,9 +38,10 @@ class DeviceSnapshot:
 class DeviceMemory:
     """One device as one library counts it, in bytes; None: not measured.
 
-    *Allocated* is what the library handed out, *reserved* what it has from the driver, *used* what the driver counts for the process. If
-    `exact` is false, the first two peaks are lower bounds, and `reason` says why. `at_ns` and the arrays in bytes are int64 with one
-    element for each sample, ascending in time; −1 means unknown. `peaks_bytes[i]` is the peak between sample i − 1 and sample i."""
+    *Allocated* is what the library handed out, *reserved* what it has from the driver, *used* what the driver counts
+    for the process. If `exact` is false, the first two peaks are lower bounds, and `reason` says why. `at_ns` and
+    the arrays in bytes are int64 with one element for each sample, ascending in time; −1 means unknown.
+    `peaks_bytes[i]` is the peak between sample i − 1 and sample i."""
 
     name: str
     backend: str

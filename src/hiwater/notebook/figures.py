@@ -16,7 +16,8 @@ _SOURCE_SHOWN = 80
 
 
 class Memory(NamedTuple):
-    """One quantity over a cell, in bytes. `consumed` is end − start, `peaked` is peak − start, `used` is the memory at the end."""
+    """One quantity over a cell, in bytes. `consumed` is end − start, `peaked` is peak − start, `used` is the memory
+    at the end."""
 
     consumed: int
     peaked: int

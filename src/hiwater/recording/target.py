@@ -94,7 +94,8 @@ def script(path: str, arguments: Sequence[str]) -> Target:
 
 
 def module(name: str, arguments: Sequence[str]) -> Target:
-    """Return the target for `python -m name arguments…`. As in the interpreter, the module is searched for when it runs."""
+    """Return the target for `python -m name arguments…`. As in the interpreter, the module is searched for when it
+    runs."""
     import runpy  # the interpreter uses it for -m, so its frames are in the same tracebacks
 
     def entry(_main: ModuleType) -> tuple[Callable[..., object], tuple[object, ...]]:

@@ -24,8 +24,9 @@ _of_ordinals: dict[int, str] = {}
 
 
 def canonical(uuid: str) -> str:
-    """The 32 hexadecimal digits of a UUID, in the form of NVML (`GPU-…`, `MIG-…`) or of torch (no prefix). "" for anything else, such as the
-    names of MIG instances in drivers before 470 (`MIG-GPU-…/1/0`), which CUDA does not have."""
+    """The 32 hexadecimal digits of a UUID, in the form of NVML (`GPU-…`, `MIG-…`) or of torch (no prefix). "" for
+    anything else, such as the names of MIG instances in drivers before 470 (`MIG-GPU-…/1/0`), which CUDA does not
+    have."""
     found = _UUID.fullmatch(uuid)
     return found[1].replace("-", "").lower() if found else ""
 
