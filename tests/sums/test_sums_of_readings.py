@@ -86,3 +86,17 @@ def test_memory_that_processes_have_shared_since_a_fork_counts_once_before_the_c
     second.header.update(resident_start_bytes=50 * MIB)
     found = machine(first, second, read={1: [(21, 50 * MIB, 25 * MIB), (100, 20 * MIB, 0)], 2: [(100, 50 * MIB, 0)]})
     assert resident_at(found, 60) == 50 * MIB
+
+
+def test_shared_memory_that_processes_touch_between_two_readings_counts_in_parts_as_it_is_touched() -> None:
+    """Between the readings at 30 and 200 ms both processes touch the same 80 MiB, half of it by 110 ms."""
+    both = [recorded(1, 0, 0, 20 * MIB), recorded(2, 0, 0, 20 * MIB, "fork")]
+    for one in both:
+        for at_ms in range(10, 300, 10):
+            one.now_ns = at_ms * MILLISECOND
+            one.sample(20 * MIB + min(80, max(0, at_ms - 70)) * MIB)
+    read = [(30, 20 * MIB, 0), (200, 100 * MIB, 40 * MIB)]
+    found = machine(*map(ended, both), read={1: read, 2: read})
+    assert resident_at(found, 50) == 2 * 20 * MIB
+    assert resident_at(found, 110) == pytest.approx((2 * 20 + 40) * MIB, abs=2 * MIB)
+    assert found.resident is not None and abs(found.resident.bytes - (2 * 20 + 80) * MIB) <= 2 * MIB

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hiwater.capture.limits import SeenFromOutside
 from hiwater.capture.model import Capture
@@ -19,6 +20,7 @@ from hiwater.capture.process import QUIET_IN_CHILD_NS
 from hiwater.capture.run_index import ShortProcess
 
 _FILLS_NS = 1_000_000_000  # in which a program touches what it has allocated
+_NONE: Ints = np.zeros((0, 2), np.int64)
 _SPARSE = 1024  # a long recording keeps a reading in each 2,048th of its time: two of them are the next ones
 
 
@@ -237,6 +239,9 @@ class Excess:
     at_ns: Ints
     bytes: Ints
     doubt_bytes: Ints
+    pairs: tuple[Ints, Ints] = (_NONE, _NONE)
+    """Two readings each with nothing between them that changes what is shared at once: the times, and the bytes then;
+    two columns."""
 
 
 def shared(
@@ -319,10 +324,12 @@ def _from_changes(at: Ints, excess: Ints, changes: Ints, alone: tuple[int, int])
     in_doubt = np.stack([np.where(has_changed, difference, 0), nothing, nothing, doubts], axis=1).ravel()
     later = changes[np.searchsorted(changes, at[-1], side="right") :][:1]
     ends = [np.full(len(later), value, np.int64) for value in (excess[-1], excess[-1] - least)]
+    both = np.flatnonzero(follows)[:, None] + [0, 1]
     return Excess(
         np.concatenate([[0], times, later]),
         np.concatenate([[least], values, ends[0]]),
         np.concatenate([[least - lowest], in_doubt, ends[1]]),
+        (at[both], excess[both]),
     )
 
 
@@ -336,8 +343,8 @@ def _less_copied(excess: Excess, copied: SeenFromOutside | None, least: int) -> 
     times = np.concatenate([excess.at_ns, copied.at_unix_ns])
     order = np.argsort(times, kind="stable")
     values = np.maximum(least, excess.bytes[place] - half), excess.doubt_bytes[place] + half
-    columns = zip((excess.bytes, excess.doubt_bytes), values, strict=True)
-    return Excess(times[order], *(np.concatenate(pair)[order] for pair in columns))
+    held, doubt = (np.concatenate(pair)[order] for pair in zip((excess.bytes, excess.doubt_bytes), values, strict=True))
+    return Excess(times[order], held, doubt, excess.pairs)
 
 
 def less_shared(track: Track, excess: Excess) -> Track:
@@ -348,16 +355,42 @@ def less_shared(track: Track, excess: Excess) -> Track:
     times = np.unique(np.concatenate([track.at_ns, inside]))
     last = np.searchsorted(track.at_ns, times, side="right") - 1
     place = np.searchsorted(excess.at_ns, times, side="right") - 1
-    doubt, less = excess.doubt_bytes[place], excess.bytes[place]
+    less, doubt = excess.bytes[place], excess.doubt_bytes[place]
+    highest = track.highest_steps[1][last] - less
+    moves, of_moving, in_doubt = _moving_with(track, times, excess)
+    less, doubt = np.where(moves, of_moving, less), np.where(moves, in_doubt, doubt)
+    held = np.maximum(0, track.bytes[last] - less)
+    highest = np.where(moves, np.maximum(held, np.append(held[1:], 0)), highest)
     return replace(
         track,
         at_ns=times,
-        bytes=np.maximum(0, track.bytes[last] - less),
+        bytes=held,
         least=None if track.least is None else np.maximum(0, track.least[last] - less),
-        most=np.maximum(0, track.highest_steps[1][last] - less + doubt),
+        most=np.maximum(0, highest + doubt),
         unmeasured=doubt if track.unmeasured is None else doubt + track.unmeasured[last],
         shares=True,
     )
+
+
+def _moving_with(track: Track, times: Ints, excess: Excess) -> tuple[NDArray[np.bool_], Ints, Ints]:
+    """Whether at these times the excess moved with resident memory, its bytes then, and by how much these may be off.
+
+    A process that touches shared memory, or gives it back, has readings of which both rose, or both fell. Between two
+    such readings the excess is taken to have moved as resident memory did, and lies within the two.
+    """
+    at, shared_then = excess.pairs
+    number = np.searchsorted(at[:, 0], times, side="right") - 1
+    is_between = number >= 0
+    if not is_between.any():
+        return is_between, times, times
+    held = track.bytes[np.maximum(0, np.searchsorted(track.at_ns, at, side="right") - 1)]
+    (one, other), (begin, end) = shared_then[number].T, held[number].T
+    is_between &= (times > at[number, 0]) & (times < at[number, 1])
+    moves = is_between & (np.sign(other - one) * np.sign(end - begin) > 0)
+    here = track.bytes[np.searchsorted(track.at_ns, times, side="right") - 1]
+    share = np.clip((here - begin) / np.where(moves, end - begin, 1), 0, 1)
+    less = one + ((other - one) * share).astype(np.int64)
+    return moves, less, np.maximum(np.abs(less - one), np.abs(other - less))
 
 
 Spans = Mapping[int, Sequence[tuple[Capture, int, int]]]
