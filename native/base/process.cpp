@@ -185,7 +185,7 @@ Stat read_stat(pid_t pid) noexcept {
     return found;
 }
 
-void each_number_in(OwnFile& folder, void (*visit)(const char* name, void* context), void* context) noexcept {
+void each_number_in(OwnFile& folder, void (*visit)(const char* name, void* context), void* context) {
     struct Entry {  // linux_dirent64
         std::uint64_t inode, next;
         unsigned short bytes;

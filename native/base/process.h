@@ -70,9 +70,9 @@ Stat read_stat(pid_t pid = 0) noexcept;  // 0: of this process
 // The numbers below it have a place in this process's table of open files. Where there are several threads, the kernel
 // takes some 10 ms to enlarge that table. INT_MAX where it is not known.
 int descriptors_end() noexcept;
-// Calls visit(name) for each entry of a folder of /proc whose name is a number. readdir() would take a buffer from the
-// heap.
-void each_number_in(OwnFile& folder, void (*visit)(const char* name, void* context), void* context) noexcept;
+// Calls visit(name) for each entry of a folder of /proc whose name is a number, and throws what that throws. readdir()
+// would take a buffer from the heap.
+void each_number_in(OwnFile& folder, void (*visit)(const char* name, void* context), void* context);
 // Appends the numbers of a process's children, as far as there is room; returns how many there are then.
 int add_children(pid_t parent, pid_t* numbers, int count, int room) noexcept;
 void read_boot_id(char out[40]) noexcept;

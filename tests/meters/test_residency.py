@@ -24,10 +24,14 @@ def rows():
 
 
 def grown(name, make):
-    gc.collect()  # what earlier tests left is not to be freed meanwhile
-    before = rows()[name].resident_bytes
-    kept = make()
-    after = rows()[name].resident_bytes
+    gc.collect()
+    gc.disable()  # what earlier tests left is not to be freed meanwhile
+    try:
+        before = rows()[name].resident_bytes
+        kept = make()
+        after = rows()[name].resident_bytes
+    finally:
+        gc.enable()
     assert kept is not None
     return after - before
 
