@@ -19,7 +19,7 @@ from hiwater.capture import destination
 from hiwater.cli import run_arguments
 from hiwater.errors import CaptureUnwritable, UsageError
 from places import HELPERS
-from recording import child_environment
+from recording import child_environment, needs_engine
 
 DOUBLE = str(HELPERS / "engine_double.py")
 MAGIC = b"\x89HIW\r\n\x1a\n"
@@ -125,6 +125,7 @@ NAMED = "import sys\nprint(sys.argv, sys.path[0], __file__, sys.orig_argv[-3:])\
 LONG = "#!/bin/sh\n'''exec' \"/opt/python/bin/python3\" \"$0\" \"$@\"\n' '''\n"
 
 
+@needs_engine
 @pytest.mark.parametrize("start", ["#!/usr/bin/env python3\n", LONG], ids=["short", "long"])
 def test_a_program_on_path_runs_as_its_file(tmp_path: Path, start: str) -> None:
     folder = tmp_path / "bin"

@@ -10,6 +10,8 @@ import pytest
 import fuzz
 from recording import SHARE
 
+pytest.importorskip("google.protobuf", reason="without the extra `pprof` that format is refused, whatever the capture")
+
 
 @pytest.fixture(scope="module")
 def originals(tmp_path_factory: pytest.TempPathFactory) -> Path:
