@@ -52,11 +52,11 @@ def test_pages_that_nobody_named_are_their_owners_alone(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "a.svg")
     (tmp_path / "a.html").symlink_to(tmp_path / "elsewhere.html")
     run_hiwater("run", "-q", "-o", "a.hiw", "--format", "html", "-c", "pass", folder=tmp_path, check=True)
-    for made in ("svg", "speedscope", "pprof"):
+    for made in ("svg", "speedscope"):
         run_hiwater("report", "a.hiw", "--format", made, folder=tmp_path, check=True)
     made = [path for path in tmp_path.iterdir() if path.name.startswith("a.")]
     assert {(path.name, stat.S_IFMT(path.lstat().st_mode), stat.S_IMODE(path.lstat().st_mode)) for path in made} == {
-        (f"a{suffix}", stat.S_IFREG, 0o600) for suffix in (".hiw", ".html", ".svg", ".speedscope.json", ".pb.gz")
+        (f"a{suffix}", stat.S_IFREG, 0o600) for suffix in (".hiw", ".html", ".svg", ".speedscope.json")
     }
     assert not (tmp_path / "elsewhere.html").exists()
 
