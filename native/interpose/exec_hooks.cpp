@@ -103,9 +103,9 @@ bool is_told(Text path, Texts arguments) noexcept {
 }
 
 template <typename Call>
-int with_environment(bool is_told, Texts environment, const Call& call) noexcept {
+int with_environment(bool told, Texts environment, const Call& call) noexcept {
     const std::size_t count = entries_in(environment);
-    return is_told && count <= kMostEntries ? with_entry(environment, count, call) : call(environment);
+    return told && count <= kMostEntries ? with_entry(environment, count, call) : call(environment);
 }
 
 // --- exec

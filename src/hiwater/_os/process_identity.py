@@ -21,8 +21,7 @@ def is_alive(pid: int, start_ticks: int, boot_id: str, *, proc: str | os.PathLik
             return False
     except OSError:
         return False
-    fields = stat_fields(pid, proc=proc)
-    return bool(fields) and fields[STATE] not in _ENDED and int(fields[_STARTED]) == start_ticks
+    return runs(f"{pid}.{start_ticks}", proc=proc)
 
 
 def current_boot_id(*, proc: str | os.PathLike[str] = "/proc") -> str:
@@ -50,11 +49,11 @@ def number_space() -> int:
         return 0
 
 
-def runs(process: str) -> bool:
+def runs(process: str, *, proc: str | os.PathLike[str] = "/proc") -> bool:
     """Whether a process still runs: "NUMBER", or what `this_process()` returned there. Only for processes of this
     number space."""
     number, _, start = process.partition(".")
-    fields = stat_fields(int(number))
+    fields = stat_fields(int(number), proc=proc)
     return bool(fields) and fields[STATE] not in _ENDED and (not start or fields[_STARTED] == start.encode())
 
 

@@ -90,13 +90,9 @@ def exit_code_of(work: Callable[[], int]) -> int:
     except BrokenPipeError:
         return _OF_A_BROKEN_PIPE
     except HiwaterError as error:
-        say(_one_line(str(error)))
+        text = str(error)  # which may contain names out of a capture
+        say(text if len(text) <= _LONGEST_ERROR else f"{text[:_LONGEST_ERROR]}…")
         return error.exit_code
-
-
-def _one_line(text: str) -> str:
-    """The message of an error, which may contain names out of a capture."""
-    return (text if len(text) <= _LONGEST_ERROR else f"{text[:_LONGEST_ERROR]}…").replace("\n", "\\n")
 
 
 def write(text: str) -> int:
