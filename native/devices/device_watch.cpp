@@ -21,7 +21,7 @@ PyObject* g_callback = nullptr;
 pid_t g_owner = 0;
 PyObject* g_names[std::size(kLibraries)] = {};
 
-int call_if_loaded(void*);
+int call_if_loaded();
 MainThreadCall g_call{call_if_loaded};
 
 bool is_one_loaded() {
@@ -34,8 +34,7 @@ bool is_one_loaded() {
 
 // Runs on the main thread, between two instructions of the program. The callback handles hiwater's errors itself. What
 // it raises belongs to the program, such as a KeyboardInterrupt that came meanwhile.
-int call_if_loaded(void*) {
-    g_call.begin();
+int call_if_loaded() {
     if (g_callback == nullptr || g_owner != ::getpid() || !is_one_loaded()) return 0;
     PyObject* callback = g_callback;
     Py_INCREF(callback);

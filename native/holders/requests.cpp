@@ -23,7 +23,7 @@ pid_t g_owner = 0;
 alignas(holders::Search) char g_room[sizeof(holders::Search)];
 holders::Search* g_search = nullptr;
 
-int begin_search(void*);
+int begin_search();
 MainThreadCall g_call{begin_search};
 
 void end_search() noexcept {
@@ -32,8 +32,7 @@ void end_search() noexcept {
     g_state.store(State::idle, std::memory_order_release);
 }
 
-int begin_search(void*) {
-    g_call.begin();
+int begin_search() {
     if (g_state.load(std::memory_order_acquire) != State::requested || g_owner != ::getpid()) return 0;
     BusyGuard busy;
     g_search = new (g_room) holders::Search;

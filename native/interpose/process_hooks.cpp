@@ -1,6 +1,7 @@
 #include "interpose/process_hooks.h"
 
 #include <dlfcn.h>
+#include <linux/seccomp.h>
 #include <pthread.h>
 #include <pty.h>
 #include <sched.h>
@@ -14,6 +15,7 @@
 #include "base/process.h"
 #include "base/raw_calls.h"
 #include "session/children.h"
+#include "session/main_thread_call.h"
 #include "session/recorder.h"
 #include "residency/malloc_totals.h"
 #include "residency/resident_watch.h"
@@ -93,9 +95,26 @@ auto around_filter(Call call) noexcept {
     return result;
 }
 
+// Strict mode leaves the calling thread read, write and its exit: the kernel ends it for any other call, such as a wait
+// for the recorder's lock, or for malloc's while the recorder's thread has it. So nothing of the calling thread is
+// recorded from then on.
+template <typename Call>
+auto around_strict_mode(Call call) noexcept {
+    ++tls.busy;
+    residency::stop_malloc_totals();
+    MainThreadCall::stop_on_main_thread();
+    const auto result = call();
+    if (result == 0) return result;
+    MainThreadCall::resume();
+    residency::resume_malloc_totals();
+    --tls.busy;
+    return result;
+}
+
 // Not in hook_syscall(), which has no frame.
 [[gnu::noipa]] long set_filter(long number, long a, long b, long c, long d, long e, long f) {
-    return around_filter([&] { return real<hook_syscall>(number, a, b, c, d, e, f); });
+    const auto set = [&] { return real<hook_syscall>(number, a, b, c, d, e, f); };
+    return a == SECCOMP_SET_MODE_STRICT ? around_strict_mode(set) : around_filter(set);
 }
 
 // Whether a system call makes a child that continues here, in a copy of this process's memory.
@@ -140,8 +159,9 @@ int hook_prctl(int option, ...) {
     const unsigned long a = va_arg(arguments, unsigned long), b = va_arg(arguments, unsigned long);
     const unsigned long c = va_arg(arguments, unsigned long), d = va_arg(arguments, unsigned long);
     va_end(arguments);
-    if (option == PR_SET_SECCOMP) return around_filter([&] { return real<hook_prctl>(option, a, b, c, d); });
-    const int result = real<hook_prctl>(option, a, b, c, d);
+    const auto set = [&] { return real<hook_prctl>(option, a, b, c, d); };
+    if (option == PR_SET_SECCOMP) return a == SECCOMP_MODE_STRICT ? around_strict_mode(set) : around_filter(set);
+    const int result = set();
     if (option == PR_SET_NAME && result == 0) {
         char name[16] = {};  // the kernel keeps 15 bytes
         ::strncpy(name, reinterpret_cast<const char*>(a), sizeof name - 1);

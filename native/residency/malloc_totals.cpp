@@ -51,6 +51,7 @@ private:
 };
 
 Occupied g_asking, g_forking;
+std::atomic<bool> g_stopped{false};
 
 // Each side enters its own section before it checks the other's, so at least one of them sees the other.
 void begin_to_ask() noexcept {
@@ -70,9 +71,9 @@ void prepare_malloc_totals() noexcept {
 }
 
 MallocTotals malloc_totals() noexcept {
-    if (g_mallinfo2 == nullptr) return {};
+    if (g_mallinfo2 == nullptr || g_stopped.load(std::memory_order_relaxed)) return {};
     begin_to_ask();
-    const MallocInfo info = g_mallinfo2();
+    const MallocInfo info = g_stopped.load(std::memory_order_seq_cst) ? MallocInfo{} : g_mallinfo2();
     g_asking.leave();
     return {static_cast<std::int64_t>(info.uordblks), static_cast<std::int64_t>(info.hblkhd)};
 }
@@ -86,6 +87,16 @@ void hold_malloc_totals_for_fork() noexcept {
 void release_malloc_totals_after_fork() noexcept {
     const ErrnoKept kept;
     g_forking.leave();
+}
+
+void stop_malloc_totals() noexcept {
+    g_stopped.store(true, std::memory_order_seq_cst);
+    hold_malloc_totals_for_fork();
+}
+
+void resume_malloc_totals() noexcept {
+    g_stopped.store(false, std::memory_order_relaxed);
+    release_malloc_totals_after_fork();
 }
 
 void forget_malloc_totals_in_child() noexcept {

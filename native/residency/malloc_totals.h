@@ -14,7 +14,7 @@ struct MallocTotals {
 
 // Looks up mallinfo2(), which takes the loader's lock: to be called before any thread of hiwater's starts.
 void prepare_malloc_totals() noexcept;
-// Zeros where another malloc is in use.
+// Zeros where another malloc is in use, and after stop_malloc_totals().
 MallocTotals malloc_totals() noexcept;
 
 // Around everything that makes a child in a copy of this process's memory. Both waits have a time limit: a signal
@@ -22,5 +22,10 @@ MallocTotals malloc_totals() noexcept;
 void hold_malloc_totals_for_fork() noexcept;
 void release_malloc_totals_after_fork() noexcept;
 void forget_malloc_totals_in_child() noexcept;
+
+// Around what takes from this thread the right to wait for malloc's locks. It cannot resume afterwards: that is for the
+// case that nothing was taken.
+void stop_malloc_totals() noexcept;
+void resume_malloc_totals() noexcept;
 
 }  // namespace hiwater::residency

@@ -18,13 +18,14 @@ constexpr bool kHeardFromOtherThreads = PY_VERSION_HEX >= 0x030D0000;
 }  // namespace
 
 constinit MainThreadCall* MainThreadCall::first_ = nullptr;
+constinit std::atomic<bool> MainThreadCall::is_stopped_{false};
 
 MainThreadCall::MainThreadCall(Function function) noexcept : next_(first_), function_(function) { first_ = this; }
 
 void MainThreadCall::request() noexcept {
     if (is_due_.load(std::memory_order_acquire))
         return Recorder::instance().request_attention();  // no event of the main thread yet
-    if (is_requested_.exchange(true, std::memory_order_acq_rel)) return;
+    if (is_stopped_.load(std::memory_order_relaxed) || is_requested_.exchange(true, std::memory_order_acq_rel)) return;
     if constexpr (kHeardFromOtherThreads) {
         add();
     } else {
@@ -45,8 +46,18 @@ void MainThreadCall::request_with_gil() noexcept {
     if (!is_requested_.exchange(true, std::memory_order_acq_rel)) add();
 }
 
+void MainThreadCall::stop_on_main_thread() noexcept {
+    if (raw::syscall(SYS_gettid) == ::getpid()) is_stopped_.store(true, std::memory_order_relaxed);
+}
+
+int MainThreadCall::run(void* call) {
+    auto* const self = static_cast<MainThreadCall*>(call);
+    self->begin();
+    return is_stopped_.load(std::memory_order_relaxed) ? 0 : self->function_();
+}
+
 void MainThreadCall::add() noexcept {
-    if (Py_AddPendingCall(function_, nullptr) != 0) begin();  // its queue is full
+    if (Py_AddPendingCall(run, this) != 0) begin();  // its queue is full
 }
 
 }  // namespace hiwater

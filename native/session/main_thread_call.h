@@ -11,8 +11,8 @@ namespace hiwater {
 
 class MainThreadCall : Uncopied {
 public:
-    using Function = int (*)(void*);
-    // For objects that are never destroyed. The function calls begin() first.
+    using Function = int (*)();
+    // For objects that are never destroyed.
     explicit MainThreadCall(Function function) noexcept;
 
     // From the sampler's thread, as often as it likes.
@@ -23,10 +23,16 @@ public:
     void request_with_gil() noexcept;
     void begin() noexcept { is_requested_.store(false, std::memory_order_release); }
 
+    // Around what takes from the calling thread the right to make system calls, as such a function does.
+    static void stop_on_main_thread() noexcept;
+    static void resume() noexcept { is_stopped_.store(false, std::memory_order_relaxed); }
+
 private:
+    static int run(void* call);
     void add() noexcept;
 
     static MainThreadCall* first_;  // of all calls
+    static std::atomic<bool> is_stopped_;
     MainThreadCall* const next_;
     const Function function_;
     std::atomic<bool> is_requested_{false};  // and not begun yet

@@ -431,7 +431,7 @@ private:
     static constexpr std::uint32_t kMost = 256;         // pools have fewer workers
     static constexpr std::uint32_t kMostTries = 1'024;  // 0.1 ms
 
-    static int resume(void*) noexcept;
+    static int resume() noexcept;
 
     MainThreadCall call_{resume};
     std::uint64_t last_ns_ = 0;
@@ -441,8 +441,7 @@ private:
 
 AfterFork g_after_fork;
 
-int AfterFork::resume(void*) noexcept {
-    g_after_fork.call_.begin();
+int AfterFork::resume() noexcept {
     if (recursion::frames_left() < g_after_fork.frames_left_) {
         // In a callback of os.register_at_fork(): CPython counts threads after the last one. A call that is requested
         // again here comes at once, up to 32 times.
