@@ -7,8 +7,8 @@
 #include <iterator>
 
 #include "base/errno_kept.h"
-#include "base/own_file.h"
 #include "base/own_ranges.h"
+#include "base/pagemap.h"
 #include "base/pages.h"
 #include "base/raw_calls.h"
 #include "base/uncopied.h"
@@ -22,11 +22,10 @@ struct OwnPages {
     std::int64_t put_before = 0, put_after = 0;
 };
 
-// Takes about a tenth of a millisecond for 10 MiB of address space. Needs no lock.
+// Takes about a microsecond for each range where the kernel finds the pages itself, and otherwise a tenth of a
+// millisecond for 10 MiB of address space. Needs no lock.
 class OwnPagesCount : Uncopied {
 public:
-    OwnPagesCount() noexcept : file_(own_files::pages) {}
-
     // `may_share`: whether a relative may have some of the same pages, which then look as if they were nobody's.
     OwnPages read(bool may_share) const noexcept {
         OwnPages found;
@@ -54,28 +53,25 @@ private:
         return found * static_cast<std::int64_t>(kPage);
     }
 
-    // Pages that were only read stand for the kernel's page of zeros: present, of no file, and not this process's
-    // alone.
+    // Pages of private memory that were only read stand for the kernel's page of zeros, which is nobody's.
     std::int64_t bytes_in(const OwnRanges::Range& range, bool with_shared) const noexcept {
-        constexpr std::uint64_t kPresent = std::uint64_t{1} << 63, kOfFile = std::uint64_t{1} << 61,
-                                kExclusive = std::uint64_t{1} << 56;
-        const std::uint64_t counts = with_shared ? ~std::uint64_t{0} : kOfFile | kExclusive;
-        std::uint64_t flags[1024];
-        std::int64_t found = 0;
-        for (std::uintptr_t page = range.start / kPage; page < round_up(range.end, kPage) / kPage;) {
-            const std::size_t part = std::min<std::size_t>(std::size(flags), round_up(range.end, kPage) / kPage - page);
-            const ssize_t n = file_.read(flags, part * sizeof flags[0], static_cast<off_t>(page * sizeof flags[0]));
-            if (n < static_cast<ssize_t>(sizeof flags[0])) return in_core(range);
-            const std::size_t read = static_cast<std::size_t>(n) / sizeof flags[0];
-            found += std::count_if(flags, flags + read,
-                                   [&](std::uint64_t f) { return (f & kPresent) != 0 && (f & counts) != 0; });
-            page += read;
+        const bool is_all = with_shared || range.use == Use::shared;
+        const Pagemap::Kind kind = is_all ? Pagemap::Kind::mapped : Pagemap::Kind::memory;
+        const std::uintptr_t end = round_up(range.end, kPage);
+        std::int64_t bytes = 0;
+        for (std::uintptr_t at = range.start & ~(kPage - 1); at < end;) {
+            Pagemap::Range pages[256];
+            const Pagemap::Found found = map_.find(kind, at, end, pages, std::size(pages), !is_all);
+            if (found.end == at) return in_core(range);
+            for (std::size_t i = 0; i < found.ranges; ++i)
+                bytes += static_cast<std::int64_t>(pages[i].end - pages[i].start);
+            at = found.end;
         }
-        return found * static_cast<std::int64_t>(kPage);
+        return bytes;
     }
 
     const ErrnoKept errno_kept_;  // first, so that it outlives the descriptor
-    const OwnFile::Reading file_;
+    const Pagemap map_;
 };
 
 }  // namespace hiwater

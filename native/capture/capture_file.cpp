@@ -174,18 +174,24 @@ int CaptureFile::map_next(std::uint64_t offset, std::uint64_t bytes, std::uint64
 }
 
 // The program may have closed our descriptor, or given its number to another file.
+bool CaptureFile::is_ours(struct stat* about) const noexcept {
+    const int fd = __atomic_load_n(&fd_, __ATOMIC_RELAXED);
+    return fd >= 0 && raw::fstat(fd, about) == 0 && about->st_dev == device_ && about->st_ino == inode_;
+}
+
 bool CaptureFile::owns_descriptor() const noexcept {
     struct stat about{};
-    return fd_ >= 0 && raw::fstat(fd_, &about) == 0 && about.st_dev == device_ && about.st_ino == inode_;
+    return is_ours(&about);
 }
 
 int CaptureFile::reopen_if_lost() noexcept {
     if (in_memory_ || owns_descriptor()) return 0;
-    fd_ = open_high(made_.text[0] != '\0' ? made_.text : path_.text, O_RDWR | O_NOFOLLOW | O_NONBLOCK);
-    if (fd_ < 0) return errno;
+    const int fd = open_high(made_.text[0] != '\0' ? made_.text : path_.text, O_RDWR | O_NOFOLLOW | O_NONBLOCK);
+    __atomic_store_n(&fd_, fd, __ATOMIC_RELAXED);
+    if (fd < 0) return errno;
     if (owns_descriptor()) return 0;
-    raw::close(fd_);
-    fd_ = -1;
+    raw::close(fd);
+    __atomic_store_n(&fd_, -1, __ATOMIC_RELAXED);
     return ESTALE;
 }
 
@@ -207,7 +213,7 @@ int CaptureFile::add_segment() noexcept {
         unmap_pages(at, bytes);
         return ENOMEM;
     }
-    file_bytes_ += bytes;
+    __atomic_store_n(&file_bytes_, file_bytes_ + bytes, __ATOMIC_RELEASE);
     __atomic_store_n(&end_, at + bytes, __ATOMIC_RELEASE);
     return 0;
 }
@@ -348,12 +354,19 @@ void CaptureFile::forget_in_child() noexcept {
 }
 
 // The last page, and what only a recorder writes at the start. The sampler looks while another thread adds extents.
+// By its descriptor for a tenth of what the pages take.
+bool CaptureFile::is_long_enough() const noexcept {
+    const std::uint64_t bytes = __atomic_load_n(&file_bytes_, __ATOMIC_ACQUIRE);
+    struct stat about{};
+    if (is_ours(&about)) return static_cast<std::uint64_t>(about.st_size) >= bytes;
+    const std::byte* end = __atomic_load_n(&end_, __ATOMIC_ACQUIRE);
+    return file_guard::has_page(header_) && file_guard::has_page(end - 1);
+}
+
 void CaptureFile::find_truncation() const noexcept {
     if (in_memory_ || header_ == nullptr || made_.text[0] != '\0' || is_truncated()) return;
-    const std::byte* end = __atomic_load_n(&end_, __ATOMIC_ACQUIRE);
     const std::uint32_t before = __atomic_load_n(&extents_used_, __ATOMIC_ACQUIRE);
-    if (file_guard::has_page(header_) && file_guard::has_page(end - 1) &&
-        header_->started_unix_ns == started_unix_ns_ && header_->pid == pid_) {
+    if (is_long_enough() && header_->started_unix_ns == started_unix_ns_ && header_->pid == pid_) {
         const std::uint32_t in_file = __atomic_load_n(&header_->extents_used, __ATOMIC_ACQUIRE);
         const std::uint32_t after = __atomic_load_n(&extents_used_, __ATOMIC_ACQUIRE);
         if (in_file >= before && in_file <= after + 1) return;

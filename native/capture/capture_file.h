@@ -5,6 +5,7 @@
 #pragma once
 
 #include <limits.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -110,7 +111,9 @@ private:
     void write_zeros(std::uintptr_t start, std::uintptr_t end) const noexcept;
     int map_next(std::uint64_t offset, std::uint64_t bytes, std::uint64_t margin, std::byte** at) noexcept;
     int add_segment() noexcept;
+    bool is_ours(struct stat* about) const noexcept;
     bool owns_descriptor() const noexcept;
+    bool is_long_enough() const noexcept;
     int reopen_if_lost() noexcept;
     void unmap() noexcept;
 

@@ -3,6 +3,7 @@
 // for it.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "base/process.h"
@@ -13,28 +14,43 @@ namespace hiwater::capture {
 
 class InPieces : Uncopied {
 public:
-    explicit InPieces(const CaptureFile& file) noexcept : file_(file), faults_(process::thread_page_faults()) {}
+    explicit InPieces(const CaptureFile& file) noexcept : file_(file), faults_(process::thread_page_faults()) {
+        process::Resident resident;
+        if (process::read_status(&resident)) most_bytes_ = resident.peak_bytes + kAllowed;
+    }
     ~InPieces() { file_.give_pages_back(); }
 
     // For each record that is read. `at_random`: it does not lie beside the last one.
     void next(bool at_random = false) noexcept {
-        records_ += at_random ? 4 : 1;
-        if (records_ < kRecords) return;
-        records_ = 0;
-        if (process::thread_page_faults() - faults_ < kMostFaults) return;
-        file_.give_pages_back();
-        faults_ = process::thread_page_faults();
+        left_ -= at_random ? kAtRandom : 1;
+        if (left_ <= 0) look();
     }
 
 private:
-    // A fault brings the pages around as well, 64 KiB in all. So this is 1.5 MiB, and as much again where all are read
-    // at random.
-    static constexpr std::int64_t kMostFaults = 24;
-    static constexpr std::uint32_t kRecords = 64;
+    static constexpr std::int64_t kAllowed = 3 << 19;      // 1.5 MiB
+    static constexpr std::int64_t kFaultBytes = 64 << 10;  // a fault brings the pages around as well
+    static constexpr std::int64_t kAtRandom = 4;           // as many records in a row bring less than a fault
+
+    [[gnu::noinline]] void look() noexcept {
+        const std::int64_t faults = process::thread_page_faults();
+        room_bytes_ -= (faults - faults_) * kFaultBytes;
+        if (room_bytes_ < kAllowed / 2) room_bytes_ = room();
+        if (room_bytes_ < kAllowed / 2) {
+            file_.give_pages_back();
+            room_bytes_ = std::max(kAllowed, room());
+        }
+        faults_ = faults;
+        left_ = kAtRandom * (room_bytes_ / kFaultBytes);
+    }
+
+    std::int64_t room() const noexcept {
+        const std::int64_t resident = process::resident_bytes();
+        return resident < 0 ? 0 : most_bytes_ - resident;
+    }
 
     const CaptureFile& file_;
-    std::int64_t faults_;
-    std::uint32_t records_ = 0;
+    std::int64_t most_bytes_ = 0;  // of resident memory: what the process has had, and a little more
+    std::int64_t faults_, room_bytes_ = 0, left_ = 0;
 };
 
 }  // namespace hiwater::capture

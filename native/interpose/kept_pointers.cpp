@@ -93,6 +93,7 @@ struct Exchange {
 
 struct Search {
     std::vector<Exchange> exchanges;  // by what is looked for
+    std::vector<std::pair<Address, Address>> segments;
     residency::PageFlags pages{Pagemap::Kind::written};
 };
 
@@ -134,14 +135,14 @@ void exchange_in_segment(Search& search, Address start, Address end) noexcept {
     }
 }
 
-int exchange_in_module(dl_phdr_info* info, std::size_t, void* data) {
+int add_segments(dl_phdr_info* info, std::size_t, void* data) {
     Search& search = *static_cast<Search*>(data);
     if (info->dlpi_addr == own_base() || is_linker(info) || is_allocator_library(info->dlpi_addr)) return 0;
     for (std::size_t i = 0; i < info->dlpi_phnum; ++i) {
         const ElfW(Phdr) & segment = info->dlpi_phdr[i];
         if (segment.p_type != PT_LOAD || (segment.p_flags & PF_W) == 0) continue;
         const Address start = (info->dlpi_addr + segment.p_vaddr + sizeof(Address) - 1) & ~(sizeof(Address) - 1);
-        exchange_in_segment(search, start, info->dlpi_addr + segment.p_vaddr + segment.p_memsz);
+        search.segments.emplace_back(start, info->dlpi_addr + segment.p_vaddr + segment.p_memsz);
     }
     return 0;
 }
@@ -176,7 +177,9 @@ void exchange_in_data(const std::vector<Hook>& hooks, bool put_in) noexcept {
         if (search.exchanges.empty()) return;
         std::sort(search.exchanges.begin(), search.exchanges.end(),
                   [](const Exchange& a, const Exchange& b) { return a.from < b.from; });
-        if (search.pages.works()) ::dl_iterate_phdr(exchange_in_module, &search);
+        if (search.pages.works()) ::dl_iterate_phdr(add_segments, &search);
+        std::sort(search.segments.begin(), search.segments.end());  // the kernel finds pages of neighbours in one call
+        for (const auto& [start, end] : search.segments) exchange_in_segment(search, start, end);
     } catch (const std::bad_alloc&) {
         return;  // those pointers are not exchanged
     }

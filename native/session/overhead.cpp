@@ -51,7 +51,7 @@ OwnPages Recorder::count_own_pages() noexcept {
 // For the sampler's thread. Most forked children are over before the first count, which would cost them more than what
 // they do.
 void Recorder::count_own_pages_if_due(std::uint64_t now) noexcept {
-    constexpr std::uint64_t kShortestNs = 25'000'000, kPause = 100;
+    constexpr std::uint64_t kShortestNs = 25'000'000, kPause = 200;
     if (only_counters_ || now < next_count_ns_) return;
     if (next_count_ns_ == 0 && children.was_forked() && now < kShortestNs) return;
     const std::uint64_t began_ns = process::thread_ns();
@@ -62,22 +62,25 @@ void Recorder::count_own_pages_if_due(std::uint64_t now) noexcept {
 
 // Most call paths of a program are those of its imports, and are never met again. Their pages leave the process: what
 // is used again costs a fault for each page, which the file's cache answers. So the capture may become somewhat larger
-// than what came back after the last time, and after each time there is a pause of kPause times what the faults take,
-// at most. What a program used only at its start leaves after some seconds in any case.
+// than what came back soon after the last time, and the time since then is a multiple of what all faults since then
+// took: smaller where there is more than what docs/performance.md promises. What a program used only at its start
+// leaves after some seconds in any case.
 void Recorder::give_pages_back_if_due(std::uint64_t now, const OwnPages& own) noexcept {
-    constexpr std::int64_t kAllowed = 1 << 20;
-    constexpr std::uint64_t kColdNs = 10'000'000'000, kShortlyNs = 5'000'000, kFaultNs = 1'000, kPause = 100;
+    constexpr std::int64_t kAllowed = 1 << 20, kPromised = 12 << 20;
+    constexpr std::uint64_t kColdNs = 10'000'000'000, kShortlyNs = 5'000'000, kFaultNs = 3'000;
     if (used_capture_bytes_ < 0) used_capture_bytes_ = own.capture_bytes;
-    const bool is_large =
-        own.capture_bytes > used_capture_bytes_ + used_capture_bytes_ / 4 + kAllowed && now >= next_give_back_ns_;
-    if (!is_large && now - last_given_back_ns_ < kColdNs) return;
+    const std::uint64_t faults_ns = kFaultNs * static_cast<std::uint64_t>(own.capture_bytes) / kPage;
+    const std::uint64_t pause = own.bytes > kPromised + last_program_peak_ / 10 * 3 ? 50 : 100;
+    const std::uint64_t passed_ns = now - last_given_back_ns_;
+    const bool is_large = own.capture_bytes > used_capture_bytes_ + used_capture_bytes_ / 4 + kAllowed &&
+                          (last_given_back_ns_ == 0 || passed_ns >= pause * faults_ns);
+    if (!is_large && passed_ns < kColdNs) return;
     {
         Hold hold(lock_);
         if (!is_on()) return;
         file_.give_pages_back();
     }
     last_given_back_ns_ = now;
-    next_give_back_ns_ = now + kPause * kFaultNs * static_cast<std::uint64_t>(own.capture_bytes) / kPage;
     used_capture_bytes_ = -1;
     count_own_pages();
     next_count_ns_ = now + kShortlyNs;

@@ -113,7 +113,7 @@ int Recorder::start(const StartOptions& options, const process::Moment* began) {
     fail_reason_[0] = '\0';
     ended_by_ = capture::EndedBy::unknown;
     if (!only_counters_) last_ = {};
-    last_point_ns_ = last_close_ns_ = last_given_back_ns_ = next_give_back_ns_ = next_count_ns_ = next_write_back_ns_ =
+    last_point_ns_ = last_close_ns_ = last_given_back_ns_ = next_count_ns_ = next_write_back_ns_ =
         last_refused_slice_ns_ = refusals_ = last_pressure_ns_ = next_totals_ns_ = 0;
     falls_left_ = kMostFalls;
     rises_left_ = kMostRises;
