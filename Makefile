@@ -47,6 +47,15 @@ test: $(VENV)/installed ## build and run all tests
 	$(PYTEST) -n 5 --dist worksteal $(addprefix --ignore=,$(WITH_TORCH))
 	$(PYTEST) -n 3 --dist loadfile $(WITH_TORCH) || [ $$? -eq 5 ]
 
+# Of the processes that the tests start, too. What measures slows programs down and allocates, so tests of times and of memory may fail here, and
+# say nothing: `make test` is for them. `make coverage WORDS=tests/report` is for a part.
+coverage: $(VENV)/installed ## measure which lines and branches of the Python code the tests run, and write build/coverage/html
+	rm -rf build/coverage
+	-$(BIN)/python -m coverage run -m pytest -q -n 3 --dist loadfile $(WORDS)
+	$(BIN)/python -m coverage combine --quiet
+	$(BIN)/python -m coverage html --quiet --directory build/coverage/html
+	$(BIN)/python -m coverage report --format total
+
 # Environments of its own, and any Python from 3.11 on to run it: `make test-pythons WORDS='--only 3.14'`.
 test-pythons: ## build and test on every CPython from 3.11 to 3.15 that is found, and show a table
 	$(PYTHON) tools/test_pythons.py $(WORDS)
