@@ -1,4 +1,4 @@
-"""`requirements/dev.txt` has one version of each package that the gate's environments are made from, for each Python."""
+"""`requirements/dev.txt` has one version of each package that the gate installs, for each Python."""
 
 import re
 import tomllib
@@ -22,7 +22,9 @@ def wanted():
         yield from project["optional-dependencies"][extra]
     for group in ABOUT["dependency-groups"].values():
         yield from group
-    for names in re.findall(r"^(?:BUILD|SUITE|TESTED_ONCE)\+?=\(([^)]*)\)", (ROOT / ".ci/run").read_text(), re.M):
+    for names in re.findall(
+        r"^(?:BUILD|SUITE|TESTED_ONCE)\+?=\(([^)]*)\)", (ROOT / ".ci/run").read_text(), re.MULTILINE
+    ):
         yield from names.split()
 
 
