@@ -10,6 +10,9 @@ SOURCES := src tests examples benchmarks tools
 NATIVE := build/native
 # Only what changed is compiled: for who builds one at a time from this checkout.
 KEPT_BUILD := --no-build-isolation --config-settings build-dir='build/{wheel_tag}'
+# The versions of what the environments of the gate have. Targets that try other versions do not use it.
+LOCK := requirements/dev.txt
+LOCKED := install --quiet --constraint $(LOCK)
 
 # All targets but the environment are names of actions.
 .PHONY: $(shell sed -n 's/^\([a-z-]*\):.*/\1/p' $(firstword $(MAKEFILE_LIST)))
@@ -18,11 +21,11 @@ help:
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 28
 
 # The environment, made anew when what it is made from changes. Editable: a change to Python code needs no new install.
-$(VENV)/installed: pyproject.toml CMakeLists.txt $(shell find native -type f)
+$(VENV)/installed: pyproject.toml $(LOCK) CMakeLists.txt $(shell find native -type f)
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet scikit-build-core nanobind $(BUILD_TOOLS)
-	$(BIN)/python -m pip install --quiet $(KEPT_BUILD) --editable '.[test,lint]'
+	$(BIN)/python -m pip $(LOCKED) --upgrade pip
+	$(BIN)/python -m pip $(LOCKED) scikit-build-core nanobind $(BUILD_TOOLS)
+	$(BIN)/python -m pip $(LOCKED) $(KEPT_BUILD) --editable '.[test,lint]'
 	@touch $@
 
 demo: $(VENV)/installed ## run an example and show what held its memory
@@ -43,6 +46,15 @@ test: $(VENV)/installed ## build and run all tests
 	$(BIN)/python -m compileall -q src
 	$(PYTEST) -n 5 --dist worksteal $(addprefix --ignore=,$(WITH_TORCH))
 	$(PYTEST) -n 3 --dist loadfile $(WITH_TORCH) || [ $$? -eq 5 ]
+
+# Of the processes that the tests start, too. What measures slows programs down and allocates, so tests of times and of memory may fail here, and
+# say nothing: `make test` is for them. `make coverage WORDS=tests/report` is for a part.
+coverage: $(VENV)/installed ## measure which lines and branches of the Python code the tests run, and write build/coverage/html
+	rm -rf build/coverage
+	-$(BIN)/python -m coverage run -m pytest -q -n 3 --dist loadfile $(WORDS)
+	$(BIN)/python -m coverage combine --quiet
+	$(BIN)/python -m coverage html --quiet --directory build/coverage/html
+	$(BIN)/python -m coverage report --format total
 
 # Environments of its own, and any Python from 3.11 on to run it: `make test-pythons WORDS='--only 3.14'`.
 test-pythons: ## build and test on every CPython from 3.11 to 3.15 that is found, and show a table
@@ -194,14 +206,21 @@ format: $(VENV)/installed ## format all code
 # An environment of its own: the site's tools read the source of hiwater, and need neither the engine nor its libraries.
 DOCS := build/docs-env
 DOCS_EXTRA := import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["docs"], sep="\n")
-$(DOCS)/installed: pyproject.toml
+$(DOCS)/installed: pyproject.toml $(LOCK)
 	$(PYTHON) -m venv $(DOCS)
 	$(PYTHON) -c '$(DOCS_EXTRA)' >$(DOCS)/requirements.txt
-	$(DOCS)/bin/python -m pip install --quiet --requirement $(DOCS)/requirements.txt
+	$(DOCS)/bin/python -m pip $(LOCKED) --requirement $(DOCS)/requirements.txt
 	@touch $@
 
 docs: $(DOCS)/installed ## build the documentation site into build/site; a broken link is an error
 	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict
+
+# For every CPython from 3.11 on: where a package has other versions for a newer one, each has its line.
+lock: ## renew requirements/dev.txt, the versions of what the environments of the gate have
+	$(PYTHON) -m venv build/lock
+	build/lock/bin/python -m pip install --quiet uv
+	build/lock/bin/uv pip compile --quiet --universal --python-version 3.11 --upgrade --no-annotate --custom-compile-command 'make lock' \
+	    --extra test --extra lint --extra docs --group build --group cpu-frameworks --output-file $(LOCK) pyproject.toml
 
 pictures: demo web/node_modules ## make the pictures of docs/page.md and docs/notebooks.md, in a real JupyterLab and Chromium
 	node web/browser/pictures.mjs $(abspath $(OUT))/etl.html docs/images

@@ -194,8 +194,8 @@ class Place:
         return self.run([self._interpreter.executable, "-m", "venv", "--clear", str(self._bin.parent)])[0] == 0
 
     def install(self, *words: str) -> bool:
-        """Install packages into the environment."""
-        options = ["--quiet", "--disable-pip-version-check", "--prefer-binary"]
+        """Install packages into the environment, in the versions of `make lock`."""
+        options = ["--quiet", "--disable-pip-version-check", "--prefer-binary", "--constraint", "requirements/dev.txt"]
         return self.python("-m", "pip", "install", *options, *words)[0] == 0
 
     def compile_packages(self) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import re
 import resource
+import runpy
 import shlex
 import shutil
 import subprocess
@@ -111,6 +112,13 @@ def test_h_shows_five_options_at_most_and_help_the_same_first(verb: str, capfd: 
     assert len(usual) <= 5 and every[: len(usual)] == usual
     if len(every) > len(usual):
         assert f"{len(every) - len(usual)} more" in help_of(verb, capfd, "-h")
+
+
+def test_the_page_of_the_command_line_has_the_options_that_help_has() -> None:
+    made = runpy.run_path(str(ROOT / "tools/command_line.py"))
+    text = made["PAGE"].read_text("utf-8")
+    assert [verb for verb in verbs.VERBS if f"<!-- options of {verb} -->" not in text] == []
+    assert made["page"](text) == text, "`python tools/command_line.py` writes the page"
 
 
 @pytest.mark.parametrize("verb", ["", *verbs.VERBS])

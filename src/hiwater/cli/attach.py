@@ -39,19 +39,21 @@ TIMEOUT_SECONDS = 8.0
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of this verb."""
-    parser.add_argument("pid", metavar="PID", type=int, help="the number of the process")
+    parser.add_argument("pid", metavar="PID", type=int, help="the id of the process")
     parser.add_argument("-o", "--output", metavar="FILE", help="the capture (default: hiwater-<program>.PID.hiw)")
-    parser.add_argument("--sample", metavar="SIZE", help="record a random sample of the blocks below SIZE")
+    parser.add_argument(
+        "--sample", metavar="SIZE", help="record every block of SIZE and more, and a random sample of the smaller ones"
+    )
     parser.add_argument(
         "--snapshot-every", metavar="T", type=parse_duration, default=0,
-        help="each time so much has passed (10s, 5min), note what is live: `hiwater leaks` shows what grows",
+        help="note what is live after each interval T (10s, 5min): `hiwater leaks` then shows what grows",
     )  # fmt: skip
     parser.add_argument(
         "--own", metavar="PACKAGE", action="append", default=[],
-        help="an installed package whose code is yours, so that a line of it can be the one to change; may be repeated",
+        help="an installed package whose code is yours, so that a report can begin with a line of it; may be repeated",
     )  # fmt: skip
     add_method(parser)
-    parser.add_argument("-q", "--quiet", action="store_true", help="say nothing but errors")
+    parser.add_argument("-q", "--quiet", action="store_true", help="print errors only")
 
 
 def add_method(parser: argparse.ArgumentParser) -> None:
@@ -60,8 +62,8 @@ def add_method(parser: argparse.ArgumentParser) -> None:
         "--method",
         choices=["auto", "gdb"],
         default="auto",
-        help="gdb: reach a process that is not in standby through gdb, which stops it for about a second; otherwise only what does not stop it is"
-        " tried",
+        help="gdb: attach through gdb, also to a process that is not in standby; gdb stops it for about a second. auto (the default) uses only"
+        " ways that do not stop it",
     )
 
 

@@ -40,7 +40,7 @@ _FIGURES = {
 PARSER = {
     "usual": ("--baseline", "--update", "--peak", "--tolerance", "--format"),
     "usage": "hiwater check [CAPTURE… | -- PROGRAM…] [--baseline FILE] [limits] [options]",
-    "description": "Compare memory with a baseline and with limits. Without captures it runs the programs of [tool.hiwater.check] in pyproject.toml.",
+    "description": "Compares memory with a baseline and with limits. Without captures it runs the programs of [tool.hiwater.check] in pyproject.toml.",
     "epilog": """examples:
   hiwater check train.hiw --peak 2GiB                              a limit
   hiwater check train.hiw --baseline memory.json --update          write the baseline, to be committed
@@ -49,7 +49,7 @@ PARSER = {
   hiwater check --baseline memory.json -- train.py --epochs 1      run a program as `hiwater run` does, and check it
   hiwater check --write github=- --write junit=memory.xml          all programs of pyproject.toml, for CI
 
-exit codes: 0 all is within what is allowed, 1 a limit or the tolerance is exceeded, 2 wrong request, capture or baseline,
+exit codes: 0 nothing exceeds its limit, 1 a limit or the tolerance is exceeded, 2 wrong options, capture or baseline,
 125 the output cannot be written, 126 a program that was run failed
 """,
 }
@@ -58,12 +58,14 @@ exit codes: 0 all is within what is allowed, 1 a limit or the tolerance is excee
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "captures", metavar="CAPTURE", nargs="*",
-        help="a capture, called after its program; NAME=CAPTURE calls it otherwise",
+        help="a capture, compared under the name of its program; NAME=CAPTURE gives another name",
     )  # fmt: skip
     parser.add_argument(
         "--baseline", metavar="FILE", help="a baseline, a capture, a JSON report, or a folder of NAME.hiw from --save"
     )
-    parser.add_argument("--update", action="store_true", help="write the figures into the baseline, after comparing")
+    parser.add_argument(
+        "--update", action="store_true", help="compare, write the figures into the baseline, and exit with 0"
+    )
     parser.add_argument(
         "--tolerance", metavar="T",
         help="by how much figures may differ: 5%%, 64KiB or 5%%,64KiB (the larger); default 5%%,64KiB, of resident memory 10%%,8MiB",
@@ -73,17 +75,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar = "N" if name == "allocations" else "SIZE"
         parser.add_argument(f"--{name}", metavar=metavar, help=f"limit: {words}")
     parser.add_argument(
-        "--program", action="append", metavar="NAME", help="of pyproject.toml's programs, only this; may be repeated"
+        "--program", action="append", metavar="NAME", help="only this program of pyproject.toml; may be repeated"
     )
     parser.add_argument(
-        "--warm-up", action="store_true", help="run each program once before the run that counts: it compiles modules"
+        "--warm-up",
+        action="store_true",
+        help="run each program once before the run that counts, because the first run compiles modules",
     )
-    parser.add_argument("--save", metavar="FOLDER", help="keep the captures of programs here, as NAME.hiw")
+    parser.add_argument("--save", metavar="FOLDER", help="keep the captures of programs in this folder, as NAME.hiw")
     parser.add_argument("--format", choices=FORMATS, default="text", help="what to write (default: text)")
     parser.add_argument("-o", "--output", metavar="OUT", help="write to this file; without it, to standard output")
     parser.add_argument(
         "--write", action="append", default=[], metavar="FORMAT=OUT",
-        help="write this format, too; OUT - is standard output; may be repeated",
+        help="write this format, too; with - as OUT, to standard output; may be repeated",
     )  # fmt: skip
 
 

@@ -9,16 +9,16 @@ from hiwater.cli import attach
 PARSER = {
     "description": "Ends a recording that `hiwater attach` began. The process runs on.",
     "epilog": """examples:
-  hiwater detach 4711                          process 4711 is not recorded any more
+  hiwater detach 4711                          end the recording of process 4711
 """,
 }
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of this verb."""
-    parser.add_argument("pid", metavar="PID", type=int, help="the number of the process")
+    parser.add_argument("pid", metavar="PID", type=int, help="the id of the process")
     attach.add_method(parser)
-    parser.add_argument("-q", "--quiet", action="store_true", help="say nothing but errors")
+    parser.add_argument("-q", "--quiet", action="store_true", help="print errors only")
 
 
 def run(arguments: argparse.Namespace) -> int:

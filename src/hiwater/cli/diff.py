@@ -30,14 +30,14 @@ _GROUPINGS = ("stack", "function", "line", "file", "module")
 PARSER = {
     "usage": "hiwater diff [options] A B",
     "usual": ("--by", "--at", "--format", "-o", "--fail-on-increase"),
-    "description": "Show what grew between two captures: peak against peak, stack by stack, although lines moved.",
+    "description": "Shows what grew between two captures, by line and by stack, even if lines moved.",
     "epilog": """examples:
   hiwater diff before.hiw after.hiw                        both peaks, and the lines and stacks that grew
-  hiwater diff before.hiw after.hiw --at end               what was never freed, and was before
+  hiwater diff before.hiw after.hiw --at end               what is live at the end of B and was not at the end of A
   hiwater diff before.hiw after.hiw --by function          which functions grew
-  hiwater diff before.hiw after.hiw --format html --open   a page with all of it, in the browser
+  hiwater diff before.hiw after.hiw --format html --open   one page with everything, in the browser
   hiwater diff main.hiw branch.hiw --format markdown       for a comment on a change
-  hiwater diff main.hiw branch.hiw --fail-on-increase 5%   exit code 1 when the peak grew by more
+  hiwater diff main.hiw branch.hiw --fail-on-increase 5%   exit code 1 if the peak grew by more
 """,
 }
 
@@ -48,11 +48,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     report_verb.add_format(parser, FORMATS)
     report_verb.add_common_arguments(parser)
     parser.add_argument(
-        "--by", choices=_GROUPINGS, default=None, help="rows by this alone (default: lines of your code, then stacks)"
+        "--by",
+        choices=_GROUPINGS,
+        default=None,
+        help="only rows of this kind (default: lines of your code, then stacks)",
     )
     parser.add_argument(
         "--fail-on-increase", metavar="SIZE|PERCENT",
-        help="exit with 1 when what is compared (the allocated peak, unless --at or --kind say otherwise) grew by more: 10MiB, 5%%",
+        help="exit with 1 if the compared figure grew by more than 10MiB or 5%%, for example; it is the allocated peak unless --at or --kind select another",
     )  # fmt: skip
 
 

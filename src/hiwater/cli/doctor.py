@@ -36,7 +36,7 @@ PARSER = {
   hiwater doctor     what works on this machine
   hiwater doctor -q  only what does not work
 
-exit codes: 0 when this machine can record programs and their children, 1 when it cannot
+exit codes: 0 if this machine can record programs and their children, 1 if it cannot
 """,
 }
 _RESET_RESIDENT_PEAK = "5"  # proc(5), /proc/pid/clear_refs

@@ -29,7 +29,7 @@ PARSER = {
     "usage": "hiwater holders [options] (PID | CAPTURE)",
     "usual": ("--type", "--line", "--wait", "--pid", "--format"),
     "description": "Shows which objects hold the memory of a Python program: how many of which type, what holds them, which line allocated them, and what would"
-    " be freed without them. A process that is being recorded is searched now, in a copy of it: the program goes on meanwhile.",
+    " be freed without them. For a process that is being recorded, it searches a copy of the process, so the program goes on.",
     "epilog": """examples:
   hiwater holders 4711                         what holds the memory of process 4711, which `hiwater run` records
   hiwater holders 4711 --type Row              what holds its objects of type Row
@@ -45,18 +45,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("source", metavar="PID|CAPTURE", help="a process that is being recorded, or a capture or a run")
     parser.add_argument(
         "--pid", metavar="N", type=int,
-        help="of a run of several processes, this one (default: the first while it runs, then the one with the largest objects)",
+        help="this process of a run (default: the first one while it runs, and then the one with the largest objects)",
     )  # fmt: skip
     parser.add_argument(
         "--type", metavar="TYPE", help="show what holds objects of this type: Row, app.models.Row, 'app.*'"
     )
     parser.add_argument("--line", metavar="FILE:LINE", help="show what holds objects that this line allocated")
     parser.add_argument(
-        "--search", metavar="N", type=int, help="show search N of the capture, and make none (default: the last one)"
+        "--search",
+        metavar="N",
+        type=int,
+        help="show search N of the capture, without a new search (default: the last one)",
     )
     parser.add_argument("--since", metavar="N", type=int, help="show what has grown since search N of the capture")
     parser.add_argument(
-        "--wait", metavar="SECONDS", type=float, help="search twice, this long apart, and show what has grown"
+        "--wait",
+        metavar="SECONDS",
+        type=float,
+        help="search now and again after so many seconds, and show what has grown",
     )
     parser.add_argument("--limit", metavar="N", type=int, default=10, help="show N groups (default: 10)")
     parser.add_argument("--format", choices=("text", "json"), default="text", help="the format (default: text)")

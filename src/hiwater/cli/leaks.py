@@ -29,11 +29,11 @@ _BAD_REQUEST, _FAILED = 2, 125
 PARSER = {
     "usage": "hiwater leaks [options] (CAPTURE | FUNCTION)",
     "usual": ("--repeat", "--name", "--suppressions", "--format", "-o"),
-    "description": "Finds lines whose memory grows from marker to marker, from phase to phase, or from call to call of a function, and stays. Caches"
-    " with a bound, queues and variables that are bound again are no leaks.",
+    "description": "Finds lines that allocate memory in each call of a function, or between markers or phases of a recording, and never free it. Bounded"
+    " caches, queues and variables that are assigned again are no leaks.",
     "epilog": """examples:
-  hiwater leaks --repeat 30 app.py:handle      call handle() 30 times, and say what each call leaks
-  hiwater leaks --repeat 30 pkg.mod:func       the same, for a function of a module
+  hiwater leaks --repeat 30 app.py:handle      call handle() 30 times, and show what each call leaks
+  hiwater leaks --repeat 30 pkg.mod:func       the same, for a function in a module
   hiwater leaks run.hiw                        a recording whose program called `hiwater.mark()` or used `hiwater.phase()`
 
 The exit code is 0 if nothing leaks, 1 for a leak, 3 if there are too few calls or markers to tell, 2 for wrong arguments, and 125 if the
@@ -51,15 +51,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--repeat", metavar="N", type=int,
-        help=f"record N calls of the function ({FEWEST_CALLS} to {MOST_CALLS:,}), each followed by a garbage collection and a marker; coroutines are run",
+        help=f"record N calls of the function ({FEWEST_CALLS} to {MOST_CALLS:,}), with a garbage collection and a marker after each; a coroutine is run to its end",
     )  # fmt: skip
     parser.add_argument(
         "--name",
         metavar="NAME",
-        help="test the markers or phases of this name (default: those of which there are most)",
+        help="test the markers or phases of this name (default: the name with most snapshots)",
     )
-    parser.add_argument("--pid", metavar="N", type=int, help="of a run of several processes, test only this one")
-    parser.add_argument("--suppressions", metavar="FILE", help="a TOML file of growth that is accepted, with reasons")
+    parser.add_argument("--pid", metavar="N", type=int, help="test only this process of a run")
+    parser.add_argument("--suppressions", metavar="FILE", help="a TOML file that lists accepted growth, with reasons")
     parser.add_argument("--format", choices=("text", "json"), default="text", help="the format (default: text)")
     parser.add_argument("-o", "--output", metavar="OUT", help="write to this file")
 

@@ -15,19 +15,19 @@ if TYPE_CHECKING:
 HELP = """\
 usage: hiwater lines [options] (script.py | folder | archive.pyz | program | - | -m MOD | -c CODE) [arguments …]
 
-Runs the program exactly as python would and measures, line by line, the functions marked with @profile, which works
-without an import. Per line: calls, bytes kept, bytes allocated, the peak above the line's start (temporaries inside a line are
-seen), growth of resident memory. The report goes to stderr when the program has ended, also by an exception; the exit code is
+Runs the program as `python` would, and measures functions that are marked with @profile line by line. @profile needs no
+import. Each line has its calls, kept and allocated bytes, the peak above its start (with temporary allocations), and the growth of
+resident memory. The report goes to stderr when the program has ended, also after an exception. The exit code is
 the program's own.
 
 `hiwater report CAPTURE --format lines` annotates the program's own files from a capture, with no decorator.
 
 options:
   -f, --function NAME measure this, too: package.module:function, :Class or :Class.method, or a whole package.module
-  -a, --all           every function of the script, marked or not
-  --no-resident       leave resident memory out: a line event then costs a twentieth
+  -a, --all           measure every function of the script, marked or not
+  --no-resident       do not measure resident memory: a line event then costs a twentieth; needs the engine
   --format FORMAT     text or json (default: text)
-  -o, --output FILE   write the report to this file
+  -o, --output FILE   write the report to this file; without it, text goes to stderr and json to stdout
   -h                  show these options
   --help              show all options
 

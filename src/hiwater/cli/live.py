@@ -17,8 +17,8 @@ if TYPE_CHECKING:  # numpy and rich are loaded when something is shown, not for 
 
 _EPILOG = """\
 examples:
-  hiwater live 4711                   the process with this number
-  hiwater live train.hiw              the capture of a run; all its processes together, where it has several
+  hiwater live 4711                   the process with this id
+  hiwater live train.hiw              the capture of a run; several processes are shown as one
   hiwater live --plain 4711           without Textual
   hiwater live --once train.hiw       one reading, for scripts
 
@@ -28,7 +28,7 @@ a shows all processes of the run together, n the next one alone; q leaves, and t
 
 
 PARSER = {
-    "description": "Shows what a program that is being recorded holds now, and what that grows by. The program is not changed or slowed.",
+    "description": "Shows what is live in a program that is being recorded, and what grows. The program is neither changed nor slowed.",
     "epilog": _EPILOG,
 }
 
@@ -38,16 +38,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "target", metavar="PID|CAPTURE|FOLDER", help="a recorded process, its capture, or the folder of a run"
     )
-    parser.add_argument(
-        "--view", choices=[*View], default=View.lines, help="what the rows are at the start (default: lines)"
-    )
+    parser.add_argument("--view", choices=[*View], default=View.lines, help="the table at the start (default: lines)")
     parser.add_argument(
         "--interval", type=parse_duration, default=1.0, metavar="TIME",
-        help="the time between two readings (default: 1s); longer where a reading takes more than a hundredth of it",
+        help="the time between two readings (default: 1s); longer if a reading takes more than a hundredth of it",
     )  # fmt: skip
     parser.add_argument("--plain", action="store_true", help="draw on the terminal without Textual")
     parser.add_argument(
-        "--once", action="store_true", help="print one reading and end; the default where stdout is not a terminal"
+        "--once", action="store_true", help="print one reading and end; the default if stdout is not a terminal"
     )
 
 

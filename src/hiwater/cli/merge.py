@@ -13,12 +13,12 @@ from hiwater.cli.messages import say
 from hiwater.errors import HiwaterError
 
 PARSER = {
-    "description": "Puts many captures into one file, each as it was: processes, ranks and machines stay apart.",
+    "description": "Puts many captures into one file and does not change them: each process, rank and machine keeps its own.",
     "epilog": """examples:
   hiwater merge -o job.hiw run.*.hiw           all ranks of a job in one file
   hiwater merge -o job.hiw job/                the same for a folder with the captures of a job
-  hiwater report job.hiw                       each process's peaks, the worst first, and what they held at once
-  hiwater merge -o job.hiw job.hiw late.hiw    one more; what is in it already stays as it is
+  hiwater report job.hiw                       the peaks of all processes, the highest first, and their memory at one instant
+  hiwater merge -o job.hiw job.hiw late.hiw    add one more capture
 """,
 }
 
@@ -28,10 +28,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "captures",
         metavar="CAPTURE",
         nargs="+",
-        help="a capture, one that was merged before, a run of several processes, or the folder of a job",
+        help="a capture, a merged capture, a run of several processes, or the folder of a job",
     )
     parser.add_argument("-o", "--output", metavar="OUT", required=True, help="the merged capture")
-    parser.add_argument("-q", "--quiet", action="store_true", help="say nothing but errors")
+    parser.add_argument("-q", "--quiet", action="store_true", help="print errors only")
 
 
 def run(arguments: argparse.Namespace) -> int:

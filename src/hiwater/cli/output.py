@@ -29,15 +29,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options for the output of a report."""
     parser.add_argument(
         "-o", "--output", metavar="OUT",
-        help="write to this file, replaced only when the report is complete; - is standard output. Without it "
-        f"{', '.join(_FILES)} go to a file beside the capture, and everything else to standard output",
+        help="write to this file, which is replaced only when the report is complete; - is standard output. Without -o, "
+        f"{', '.join(_FILES)} go to a file next to the capture, and all other formats to standard output",
     )  # fmt: skip
     parser.add_argument(
-        "--open", action="store_true", help="open the report in a browser; without -o it is written beside the capture"
+        "--open",
+        action="store_true",
+        help="open the report in a browser; without -o it is in a file next to the capture",
     )
     parser.add_argument(
         "--no-pager", dest="pager", action="store_false",
-        help="on a terminal, do not show what is longer than the screen in PAGER (default: less)",
+        help="do not use PAGER (default: less) for a report that is longer than the terminal",
     )  # fmt: skip
 
 

@@ -52,19 +52,19 @@ _GROUPINGS = ("stack", "function", "line", "file", "module", "thread", "task")
 PARSER = {
     "usage": "hiwater report [options] CAPTURE …",
     "usual": ("--by", "--at", "--html", "--format", "-o"),
-    "description": "Show what held memory: at the peak, at the end, or at any moment of a recording.",
+    "description": "Shows which code allocated the memory that was live at the peak, at the end, or at any moment of a recording.",
     "epilog": """examples:
-  hiwater report run.hiw                      the peak, and your lines that hold most of it
-  hiwater report run.hiw --stacks             the stacks that hold most
+  hiwater report run.hiw                      the peak, and your lines with the most memory
+  hiwater report run.hiw --stacks             the stacks with the most memory
   hiwater report run.hiw --full               every figure
   hiwater report run.hiw --explain            what to change, what it saves, and why
-  hiwater report run.hiw --by function        which functions asked for it
+  hiwater report run.hiw --by function        which functions allocated it
   hiwater report run.hiw --at end             what was never freed
   hiwater report run.hiw --kept               the same by line, with when it was allocated and what holds it
   hiwater report run.hiw --at 10:20 --tree    the highest moment between 10 s and 20 s
-  hiwater report run.hiw --html --open        a page with all of it, in the browser
+  hiwater report run.hiw --html --open        one page with everything, in the browser
   hiwater report run.hiw --format svg         a flame graph, in the file run.svg
-  hiwater report run.hiw --format png         memory over time as a drawing; timeline draws it on the terminal
+  hiwater report run.hiw --format png         memory over time as a picture; timeline draws it on the terminal
   hiwater report run.hiw --format json -o run.json
 """,
 }
@@ -75,11 +75,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "captures",
         metavar="CAPTURE",
         nargs="+",
-        help="a capture (*.hiw), one of a merged one (all.hiw/NAME), a torch memory snapshot (*.pickle) or a profile of JAX's "
-        "(*.pb.gz), one device of these (FILE/cuda:0); several are shown together",
+        help="a capture (*.hiw), one capture in a merged file (all.hiw/NAME), a torch memory snapshot (*.pickle), a JAX profile "
+        "(*.pb.gz), or one device of these (FILE/cuda:0); several are shown in one report",
     )
     parser.add_argument(
-        "--full", action="store_true", help="text with every figure, and of several captures every report"
+        "--full", action="store_true", help="text with every figure, and with the reports of all captures"
     )
     parser.add_argument(
         "--explain",
@@ -96,29 +96,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         dest="by",
         action="store_const",
         const="stack",
-        help="the stacks that hold most: the same as --by stack",
+        help="the stacks with the most memory: the same as --by stack",
     )
     add_format(parser, FORMATS)
     parser.add_argument(
         "--tree", dest="format", action="append_const", const="tree", help="the call tree: the same as --format tree"
     )
     add_common_arguments(parser)
-    parser.add_argument("--pid", type=int, metavar="N", help="of several processes, only the one with this number")
+    parser.add_argument("--pid", type=int, metavar="N", help="only the process with this id")
     parser.add_argument(
         "--own", metavar="PACKAGE", action="append", default=[],
-        help="an installed package whose code counts as yours, besides what was decided when the program was recorded; may be repeated",
+        help="an installed package whose code is yours, in addition to those given when the program was recorded; may be repeated",
     )  # fmt: skip
-    parser.add_argument("--inverted", action="store_true", help="from what asked for memory to its callers")
+    parser.add_argument(
+        "--inverted", action="store_true", help="show functions that allocate first, and their callers below"
+    )
     parser.add_argument(
         "--recursion", choices=("auto", "once", "whole"), default="auto",
-        help="stacks of calls that recur: whole; each recursion once; auto (the default): whole, unless a format that writes each frame "
-        "of each stack would take more than 32 MiB for stacks of more than 256 frames",
+        help="recursive stacks: whole, or with each recursion once; auto (the default) writes them whole, unless stacks of more than 256 "
+        "frames would take more than 32 MiB in this format",
     )  # fmt: skip
     parser.add_argument(
         "--by",
         choices=_GROUPINGS,
         default=None,
-        help="tell apart by stack, function, line, file, module, thread or asyncio task",
+        help="group by stack, function, line, file, module, thread or asyncio task",
     )
 
 
@@ -151,7 +153,7 @@ def add_common_arguments(parser: argparse.ArgumentParser) -> None:
     output.add_arguments(parser)
     parser.add_argument(
         "--at", type=_moment, default="peak", metavar="peak|end|oom|SECONDS|T1:T2",
-        help="which moment (default: peak); for seconds, the highest moment of the time slice they lie in",
+        help="the moment (default: peak); SECONDS and T1:T2 select the highest peak of the slices that contain this time",
     )  # fmt: skip
     parser.add_argument("--kind", choices=_KINDS, default="all", help="only this kind of memory")
     parser.add_argument(
@@ -163,7 +165,7 @@ def add_common_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--source", choices=("own", "all", "none"), default="own",
-        help="whose source text html and lines carry: your own files', libraries', too, or (html) nobody's (default: own)",
+        help="whose source text html and lines contain: that of your own files (default), of libraries, too, or (html) none",
     )  # fmt: skip
 
 

@@ -28,47 +28,50 @@ USAGE = "usage: hiwater run [options] (script.py | folder | archive.pyz | progra
 HELP = f"""\
 {USAGE}
 
-Runs a program exactly as python would and records every allocation it makes. Ends with the peaks, the line that held
-most at the peak, what befell other processes, and the path of the capture, on stderr. The exit code is the
-program's own. A program that is no file here is looked for on PATH.
+Runs a program as `python` would and records every allocation. At the end it prints on stderr the peaks, the line with
+the most memory at the peak, what happened to other processes, and the path of the capture. The exit code is the
+program's own. If there is no file of this name, hiwater searches PATH for the program.
 
 options:
-  -o, --output FILE   the capture; %p is the process id, %h the host, %r the rank (default: hiwater-<program>.%p.hiw)
-  --sample SIZE       record a random sample of the blocks below SIZE, not every one: costs next to nothing, and
-                      figures carry their standard error; 64KiB is a good choice
-  --limit SIZE        limit the program's address space, as `ulimit -v` does: it gets a MemoryError there,
-                      before the OOM killer runs
-  --format FORMAT     make a report at once: {", ".join(SHOWN_FORMATS)} on stdout;
-                      {", ".join(FILE_SUFFIXES)} into a file beside the capture
+  -o, --output FILE   the capture; %p is the process id, %h the host, %r the rank (0 outside a job), %% a percent sign
+                      (default: hiwater-<program>.%p.hiw in the current folder)
+  --sample SIZE       record every block of SIZE and more, and a random sample of the smaller ones: this costs little, and
+                      figures have a standard error; 64KiB is a good choice
+  --limit SIZE        limit the program's address space, as `ulimit -v` does: the program gets a MemoryError
+                      before the OOM killer runs. hiwater's tables do not count. Children inherit the limit. Not for CUDA,
+                      which reserves far more address space than it uses
+  --format FORMAT     make a report when the program has ended: {", ".join(SHOWN_FORMATS)} on stdout;
+                      {", ".join(FILE_SUFFIXES)} in a file next to the capture
   --open              open the report; without --format, the page (html)
   -h                  show these options
   --help              show all options
 
 more options:
   --sample-seed N     make the sample repeatable
-  --last-words FILE   when the program comes near to what limits its memory, write a line to FILE that says so and names
-                      the line of code with most: it is there after the OOM killer, too
-  --mode MODE         the capture's permissions, as chmod takes them in octal (default: 600, for you alone: it holds
+  --last-words FILE   when the program comes near to a limit of its memory, write to FILE how near, and which line of code
+                      has most: FILE survives the OOM killer. The default is /dev/termination-log in a pod of Kubernetes;
+                      an empty FILE turns it off
+  --mode MODE         the capture's permissions in octal, as for chmod (default: 600, for you alone: a capture contains
                       arguments and file names)
-  --own PACKAGE       an installed package whose code is yours, so that a line of it can be the one to change; may be repeated.
-                      The package that is run and what was installed from a folder (pip install .) count as yours anyway
+  --own PACKAGE       an installed package whose code is yours, so that a report can begin with a line of it; may be repeated.
+                      The package that is run, and packages installed from a folder (pip install .), are yours anyway
   --no-children       do not record the Python processes that the program starts; by default their captures are in the
                       folder FILE.d, which `hiwater report FILE` shows with this one
   --holders           at the end, search for what holds the program's objects: `hiwater holders FILE` shows it
-  --snapshot-every T  each time so much has passed (10s, 5min), note what is live: `hiwater leaks FILE` shows what grows, in a
-                      program that sets no markers, too, and `hiwater report FILE --kept` shows ages
-  --standby           record nothing until `hiwater attach` asks for it; the same for the Python processes that the program
-                      starts, which find HIWATER=standby in their environment
+  --snapshot-every T  note what is live after each interval T (10s, 5min): `hiwater leaks FILE` then shows what grows,
+                      also in a program without markers, and `hiwater report FILE --kept` shows ages
+  --standby           record nothing until `hiwater attach` requests it. Python processes that the program starts are in
+                      standby, too: they have HIWATER=standby in their environment
   --no-argv           leave the program's arguments out of the capture
   --no-device-history
                       do not record torch's history of GPU memory (it is recorded by default if a GPU is in use)
-  -q, --quiet         say nothing but warnings
-  -v, --verbose       say what is being done
+  -q, --quiet         print warnings only
+  -v, --verbose       print what is being done
 
 settings: HIWATER_OUTPUT, HIWATER_SAMPLE, HIWATER_SAMPLE_SEED, HIWATER_LIMIT, HIWATER_LAST_WORDS, HIWATER_MODE, HIWATER_OWN, HIWATER_CHILDREN=0, HIWATER_ARGV=0, HIWATER_DEVICE_HISTORY=0, HIWATER_HOLDERS, HIWATER_SNAPSHOT_EVERY, HIWATER_FORMAT, HIWATER_OPEN, HIWATER_QUIET, HIWATER_VERBOSE in the environment, or
 output, sample, sample_seed, limit, last_words, mode, own, children, argv, device_history, holders, snapshot_every, format, open, quiet, verbose under [tool.hiwater] in pyproject.toml; the command line comes first.
 
-exit codes: the program's own; 2 usage, 125 hiwater could not start, 126 not something Python can run, 127 not found.
+exit codes: the program's own; 2 wrong options, 125 hiwater could not start, 126 Python cannot run the program, 127 not found.
 
 examples:
   hiwater run train.py --epochs 3

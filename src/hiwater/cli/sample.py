@@ -39,29 +39,46 @@ _FROM_THE_TERMINAL = (signal.SIGINT, signal.SIGQUIT)  # the command has them fro
 PARSER = {
     "usual": ("-i", "-t", "--no-children", "-o", "--live"),
     "usage": "hiwater sample [options] (PID | -- COMMAND …)",
-    "description": "Watches a process, and all it starts, from outside. The process is not changed, slowed or restarted.",
+    "description": "Measures the resident memory of a process, and of all that it starts, from outside. The process is not changed, slowed or restarted.",
     "epilog": """examples:
   hiwater sample 4711                              until it ends, or Ctrl-C
   hiwater sample --interval 1ms -o run.hiw -- make -j4
   hiwater sample --timeout 30s --no-children 4711
   hiwater report run.hiw --format timeline         draw it
 
-exit codes: of a command, its own (a signal that ended it is raised again); of a process, 0; 2 usage, 125 hiwater could not
+exit codes: of a command, its own (a signal that ended it is raised again); of a process, 0; 2 wrong options, 125 hiwater could not
 start, 126 not runnable or not readable, 127 not found or ended already
 """,
 }
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("pid", metavar="PID", nargs="?", help="the number of a process")
+    parser.add_argument("pid", metavar="PID", nargs="?", help="the id of a process")
     parser.add_argument(
-        "-i", "--interval", metavar="TIME", help=f"time between samples, from 1ms (default: {_DEFAULT_INTERVAL})"
+        "-i",
+        "--interval",
+        metavar="TIME",
+        help=f"time between samples: 1ms or more, such as 0.1 or 5s (default: {_DEFAULT_INTERVAL})",
     )
-    parser.add_argument("-t", "--timeout", metavar="TIME", help="stop sampling after this time; nothing is killed")
-    parser.add_argument("--children", action=argparse.BooleanOptionalAction, default=True, help="watch what it starts")
-    parser.add_argument("-o", "--output", metavar="FILE", help="the capture; %%p is the process's number, %%h the host")
-    parser.add_argument("--live", action="store_true", help="show a line of figures beside a command's own output, too")
-    parser.add_argument("-q", "--quiet", action="store_true", help="say nothing but warnings")
+    parser.add_argument("-t", "--timeout", metavar="TIME", help="stop sampling after this time; the processes go on")
+    parser.add_argument(
+        "--children",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="watch the processes that it starts, too (default), or only itself",
+    )
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="FILE",
+        help="the capture; %%p is the id of the process, %%h the host (default: hiwater-<program>.<pid>.hiw)",
+    )
+    parser.add_argument(
+        "--live",
+        action="store_true",
+        help="show a line of figures on the terminal for a command, too; for a PID it is always shown",
+    )
+    parser.add_argument("-q", "--quiet", action="store_true", help="print warnings only")
 
 
 def run(arguments: argparse.Namespace) -> int:

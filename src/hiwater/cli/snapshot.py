@@ -17,11 +17,11 @@ from hiwater.cli.messages import say
 from hiwater.errors import UsageError
 
 PARSER = {
-    "description": "Copies the capture of a running program consistently. The program is not stopped. The process of another user needs that"
+    "description": "Copies the capture of a running program, without stopping it. The process of another user needs that"
     " user's rights, or root's.",
     "epilog": """examples:
   hiwater snapshot 4711 -o now.hiw             what process 4711 has recorded so far
-  hiwater snapshot run.hiw -o now.hiw          the same, named by its capture
+  hiwater snapshot run.hiw -o now.hiw          the same, with the path of its capture
   hiwater report now.hiw --at end              what was live at that moment
 """,
 }
@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of this verb."""
     parser.add_argument("source", metavar="PID|CAPTURE", help="a process that is being recorded, or its capture")
     parser.add_argument("-o", "--output", metavar="FILE", required=True, help="the copy")
-    parser.add_argument("-q", "--quiet", action="store_true", help="say nothing but errors")
+    parser.add_argument("-q", "--quiet", action="store_true", help="print errors only")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -21,9 +21,9 @@ _FORMATS = ("text", "json", "html")
 PARSER = {
     "usage": "hiwater estimate [options] (SCRIPT:FUNCTION | -m MODULE:FUNCTION)",
     "usual": ("-m", "-d", "--mode", "-b", "--largest-batch"),
-    "description": "Runs a step on tensors that have sizes and no memory, and says what it would need on a card.",
+    "description": "Computes what a step would need on a card: it runs the step on tensors that have sizes and no memory.",
     "epilog": """the function returns (module, inputs), (module, inputs, optimizer) or (module, inputs, optimizer, loss);
-with an argument batch_size it can be asked for batches.
+if it has an argument batch_size, --batch and --largest-batch work.
 
 examples:
   hiwater estimate train.py:build                              a training step on an H200
@@ -46,24 +46,38 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-d", "--device", help='a card ("A100 80GB"), a size (80GiB), or cpu (default: NVIDIA H200 141GB)'
     )
-    parser.add_argument("--mode", choices=("train", "inference"), default="train")
+    parser.add_argument(
+        "--mode", choices=("train", "inference"), default="train", help="what the step does (default: train)"
+    )
     parser.add_argument("-b", "--batch", type=int, metavar="N", help="call the function with batch_size=N")
     parser.add_argument("--largest-batch", action="store_true", help="find the largest batch that fits")
-    parser.add_argument("--multiple-of", type=int, default=1, metavar="N", help="look at multiples of N alone")
     parser.add_argument(
-        "--at-most", type=int, default=2**20, metavar="N", help="look no further than this batch (default 1048576)"
-    )
-    parser.add_argument("--dtype", metavar="TYPE", help="convert module and inputs: fp32, fp16 or bf16")
-    parser.add_argument("--autocast", metavar="TYPE", help="run forward and loss under autocast: fp16 or bf16")
-    parser.add_argument("--steps", type=int, default=3, metavar="N", help="how many steps (default 3)")
-    parser.add_argument(
-        "--accumulate", type=int, default=1, metavar="N", help="backward passes before each step of the optimizer"
+        "--multiple-of", type=int, default=1, metavar="N", help="with --largest-batch: only multiples of N"
     )
     parser.add_argument(
-        "--context", metavar="SIZE", help="what the driver takes for the process (default 512MiB, an assumption)"
+        "--at-most", type=int, default=2**20, metavar="N", help="with --largest-batch: at most N (default: 1048576)"
     )
-    parser.add_argument("--format", choices=_FORMATS, default="text")
-    parser.add_argument("--top", type=int, default=10, metavar="N", help="how many rows of each table (default 10)")
+    parser.add_argument(
+        "--dtype", metavar="TYPE", help="convert the module and its inputs to this type: fp32, fp16 or bf16"
+    )
+    parser.add_argument(
+        "--autocast", metavar="TYPE", help="run forward and loss under autocast with this type: fp16 or bf16"
+    )
+    parser.add_argument("--steps", type=int, default=3, metavar="N", help="the number of steps (default: 3)")
+    parser.add_argument(
+        "--accumulate",
+        type=int,
+        default=1,
+        metavar="N",
+        help="backward passes before each step of the optimizer (default: 1)",
+    )
+    parser.add_argument(
+        "--context", metavar="SIZE", help="what the driver uses for the process (default: 512MiB, an assumption)"
+    )
+    parser.add_argument("--format", choices=_FORMATS, default="text", help="what to write (default: text)")
+    parser.add_argument(
+        "--top", type=int, default=10, metavar="N", help="the number of rows in each table (default: 10)"
+    )
     parser.add_argument("-o", "--output", metavar="OUT", help="write to this file instead of stdout")
 
 
