@@ -85,7 +85,7 @@ int begin(const hiwater::StartOptions& options) {
     if (options.only_counters) return 0;
     hiwater::interpose::find_os_abort();
     hiwater::fatal_signals::begin();
-    hiwater::interpose::name_python_threads();
+    hiwater::interpose::name_python_threads(true);
     g_shortcomings.clear();
     if (!missed.empty()) note_shortcoming("calls_not_recorded", missed);
     if (const std::string allocators = hiwater::interpose::allocators_in_words(); !allocators.empty())
@@ -112,7 +112,6 @@ void end(int exit_code) {
     Recorder::instance().note_collections(hw_full_collections());  // since the last call
     if (!Recorder::instance().is_of_small_child()) Recorder::instance().take_residency_snapshot();
     hiwater::interpose::name_python_threads();
-    hiwater::interpose::forget_python_threads();
     hiwater::interpose::remove_python_hooks();
     hiwater::fatal_signals::end();
     hiwater::interpose::remove_hooks();
