@@ -2,16 +2,19 @@
 // who allocated them.
 //
 // `Heap` is what is traversed: CPython's (python_heap.h), or a test's. It has
-//   each_tracked(visit)                  visit(address): every object that may have references and that the collector
-//   lists each_root(visit)                     visit(root, label, address): what is held from outside; with the label
-//   `none` the object is the root's own references(address, is_namespace, visit)   visit(label, address): what an
-//   object refers to, once for each reference hidden(address, visit)               visit(address): what else it may
-//   refer to is_container(address)                whether it may have references is_listed(address) whether
-//   each_tracked() visits it is_immortal(address)                 whether nothing frees it: it is nobody's
-//   references_to(address)               its reference count
-//   type_of(address)                     compared, and stored
-//   know_objects(objects)                called once all objects are known
-//   measure(address, visit)              visit(account, bytes): its blocks, each once in a traversal
+//   each_tracked(visit)                 visit(address): every object that may have references and is listed by the
+//                                       collector
+//   each_root(visit)                    visit(root, label, address): what is held from outside; with the label `none`
+//                                       the object is the root's own
+//   references(address, is_namespace, visit)   visit(label, address): what an object refers to, once for each reference
+//   hidden(address, visit)              visit(address): what else it may refer to
+//   is_container(address)               whether it may have references
+//   is_listed(address)                  whether each_tracked() visits it
+//   is_immortal(address)                whether nothing frees it: it is nobody's
+//   references_to(address)              its reference count
+//   type_of(address)                    compared, and stored
+//   know_objects(objects)               called once all objects are known
+//   measure(address, visit)             visit(account, bytes): its blocks, each once in a traversal
 //
 // Nothing is changed in the heap. Own memory: 4 bytes for each object, the bitmap of the set, the paths, and a queue of
 // a fixed size.

@@ -44,7 +44,6 @@ void hook_free(void* block);
 }
 
 // --- malloc and its family
-// -----------------------------------------------------------------------------------------------------
 
 // The two most frequent hooks are split in two functions, so that a call that needs no saved registers continues as a
 // jump. One comparison with `every_block` distinguishes all three values of Wanted.

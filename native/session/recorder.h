@@ -54,9 +54,9 @@ public:
     static void make_instance() noexcept;
 
     // --- control; the caller holds the GIL
-    // ------------------------------------------------------------------------------- Returns 0 or an errno value. The
-    // capture is at path(): another path than the given one where a living process writes to that. `began`: for the
-    // child of a fork, a moment before that.
+
+    // Returns 0 or an errno value. The capture is at path(): another path than the given one where a living process
+    // writes to that. `began`: for the child of a fork, a moment before that.
     int start(const StartOptions& options, const process::Moment* began = nullptr);
     const std::string& path() const noexcept { return path_; }
     // Ends the recording; the hooks are out already. `exit_code` -1: unknown. With `carry` the heap's meters continue
@@ -89,8 +89,9 @@ public:
     void leave_own_work() noexcept;
 
     // --- the heap's meters; the caller holds the GIL
-    // --------------------------------------------------------------------- Bytes and blocks allocated since counting
-    // began and not freed; the count continues where the way of counting changes.
+
+    // Bytes and blocks allocated since counting began and not freed; the count continues where the way of counting
+    // changes.
     struct Heap {
         std::int64_t live_bytes, live_blocks, python_bytes, native_bytes, mapping_bytes, shared_bytes;
     };
@@ -105,7 +106,8 @@ public:
     void stop_peak_reading() noexcept;
 
     // --- events; any thread, any time
-    // ------------------------------------------------------------------------------------- Returns the block.
+
+    // Returns the block.
     template <capture::Kind kKind>
     void* on_alloc(void* block, std::size_t bytes) noexcept {
         return sampled() ? record_if_sampled<kKind>(block, bytes) : record<kKind>(block, bytes);
@@ -190,7 +192,6 @@ public:
     std::uint32_t session() const noexcept { return session_; }
 
     // --- holders
-    // -------------------------------------------------------------------------------------------------------------
     // Begins a search for what holds the interpreter's objects; the caller holds the GIL. Then, after search.wait(),
     // which needs no GIL, what it found is added to the capture. Both return 0 or an errno value: ENOENT, nothing is
     // recorded; ENOSPC, there is no room for more. `request`: the number of the request from outside that it answers;
@@ -206,15 +207,15 @@ public:
     void answer_search(std::uint32_t request, int error) noexcept;
 
     // --- devices; the caller holds the GIL
-    // ---------------------------------------------------------------------------------- Calls work(devices, now) under
-    // the lock; not where nothing is recorded. Where there is no room for a figure, it is left out.
+
+    // Calls work(devices, now) under the lock; not where nothing is recorded. Where there is no room for a figure, it
+    // is left out.
     template <typename Work>
     void on_devices(const Work& work) noexcept {
         if_recorded([&] { work(devices_, now_ns()); });
     }
 
     // --- periodic work
-    // -----------------------------------------------------------------------------------------------------
     // `resident_bytes` -1 where it could not be read; `kernel_peak_bytes` 0 where it was not read this time.
     void tick(std::uint64_t now_ns, std::int64_t resident_bytes, std::int64_t kernel_peak_bytes) noexcept;
     std::uint64_t now_ns() const noexcept;
