@@ -307,7 +307,7 @@ inline constexpr std::uint64_t kMostHolderSearches = 100;
 struct HolderPathRecord {
     std::uint32_t parent;       // path; 0: none
     std::uint32_t dominator;    // the path without which nothing holds these objects; 0: none, or not listed
-    std::uint32_t kind;         // LabelKind of native/holders/paths.h: how the parent's objects refer to these
+    std::uint32_t kind;         // hw_label_kind (holders/python_heap.h): how the parent's objects refer to these
     std::uint32_t shared;       // 1: its objects are referred to more than once
     std::uint32_t label, type;  // strings
     std::uint64_t objects, bytes, retained_bytes;

@@ -124,7 +124,7 @@ static PyObject* local_named(const frame_t* frame, PyObject* value) {
 static int read_named(PyObject* value, void* arg) {
     const reader* r = (const reader*)arg;
     const void* text = NULL;
-    int kind = HW_ITEM;
+    hw_label_kind kind = HW_ITEM;
     if (value == r->dict) {
         kind = HW_NAMESPACE;
     } else if (r->values != NULL && (text = attribute_named(r, value)) != NULL) {
