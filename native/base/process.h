@@ -7,10 +7,6 @@
 
 #include "base/own_file.h"
 
-namespace hiwater {
-class OwnFile;
-}
-
 namespace hiwater::process {
 
 struct Resident {

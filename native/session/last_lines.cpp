@@ -87,7 +87,7 @@ bool answered(int fd) noexcept {
 
 void LastLines::begin(const std::vector<std::string>& command) {
     pid_ = 0;
-    if (arguments_ != nullptr) unmap_pages(std::exchange(arguments_, nullptr), bytes_);
+    unmap_pages(std::exchange(arguments_, nullptr), bytes_);
     if (command.empty()) return;
     const std::size_t pointers = (command.size() + 2) * sizeof(char*);
     bytes_ = pointers;
