@@ -27,8 +27,6 @@ namespace {
 using Text = const char*;
 using Texts = char* const*;
 
-Recorder& recorder() { return Recorder::instance(); }
-
 // --- which programs are interpreters
 
 std::string_view base_name(std::string_view path) noexcept { return path.substr(path.rfind('/') + 1); }

@@ -22,8 +22,6 @@ namespace {
 
 using capture::Kind;
 
-Recorder& recorder() { return Recorder::instance(); }
-
 void* hook_malloc(std::size_t bytes);
 void* hook_calloc(std::size_t count, std::size_t each);
 void hook_free(void* block);

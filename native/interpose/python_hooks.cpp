@@ -16,8 +16,6 @@ namespace {
 
 using capture::Kind;
 
-Recorder& recorder() { return Recorder::instance(); }
-
 // Interpreters with a GIL of their own call these allocators meanwhile: they read a function and its context one after
 // the other, without a lock. So only functions are exchanged, each in one store, and ours take the context of what lies
 // below. Which domain a call belongs to is part of the function.

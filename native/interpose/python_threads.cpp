@@ -62,7 +62,7 @@ PythonThread read_thread(PyObject* thread) noexcept {
 
 void tell(const PythonThread& known) noexcept {
     if (Recorder::is_inside() || known.id == 0 || known.name.text[0] == '\0') return;
-    Recorder::instance().name_thread(known.id, known.name.text, known.name.of);
+    recorder().name_thread(known.id, known.name.text, known.name.of);
 }
 
 // threading._active: thread objects by id, of threads that run. Null where there is none. Without an import: a program

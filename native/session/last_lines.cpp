@@ -129,7 +129,7 @@ void LastLines::write_at_death() noexcept {
 int LastLines::start() noexcept {
     // A filter of system calls may end a process for what it does not expect. Several threads may die at once.
     pid_t process = ::getpid();
-    if (Recorder::instance().are_calls_filtered() || !pid_.compare_exchange_strong(process, 0)) return -1;
+    if (recorder().are_calls_filtered() || !pid_.compare_exchange_strong(process, 0)) return -1;
     int ends[2];
     if (::pipe2(ends, O_CLOEXEC) != 0) return -1;
     if (ends[1] <= STDERR_FILENO) {  // the program has closed its standard streams

@@ -17,14 +17,14 @@ namespace hiwater {
 
 using capture::State;
 
-Recorder* Recorder::g_recorder_ = nullptr;
+Recorder* Recorder::the_one_ = nullptr;
 
-void Recorder::make_instance() noexcept {
+void Recorder::make() noexcept {
     // Never destroyed: hooks may be called until the last instruction of the process.
     alignas(Recorder) static unsigned char room[sizeof(Recorder)];
-    if (g_recorder_ != nullptr) return;
-    g_recorder_ = new (room) Recorder();
-    g_recorder_->lock_.merge_accounts_with(g_recorder_);
+    if (the_one_ != nullptr) return;
+    the_one_ = new (room) Recorder();
+    the_one_->lock_.merge_accounts_with(the_one_);
 }
 
 std::uint64_t Recorder::now_ns() const noexcept { return process::monotonic_ns() - started_ns_; }
@@ -77,7 +77,7 @@ int Recorder::start(const StartOptions& options, const process::Moment* began) {
             if (!is_kept) capture::file_guard::end();
         }
     } guard;
-    if (!options.only_counters) capture::file_guard::begin([] { instance().give_up(kTruncated); }, fatal_signals::note);
+    if (!options.only_counters) capture::file_guard::begin([] { recorder().give_up(kTruncated); }, fatal_signals::note);
     last_peak_ = {};
     last_program_peak_ = 0;
     if (int error = options.only_counters ? file_.create_in_memory() : file_.create(options.path.c_str(), options.mode))

@@ -50,8 +50,7 @@ namespace hiwater {
 
 class Recorder final : ThreadLocalAccounting {
 public:
-    static Recorder& instance() noexcept { return *g_recorder_; }
-    static void make_instance() noexcept;
+    static void make() noexcept;
 
     // --- control; the caller holds the GIL
 
@@ -288,7 +287,8 @@ public:
 
 private:
     Recorder() = default;
-    static Recorder* g_recorder_;
+    static Recorder* the_one_;
+    friend Recorder& recorder() noexcept;
 
     static LockTicket* ticket() noexcept { return tls.thread == nullptr ? nullptr : &tls.thread->ticket; }
     Thread* mine() noexcept {
@@ -543,5 +543,8 @@ private:
     std::int64_t gone_bytes_ = 0;  // allocated in this recording by threads that have ended
     std::uint64_t gone_blocks_ = 0;
 };
+
+// The process's, once it is made.
+inline Recorder& recorder() noexcept { return *Recorder::the_one_; }
 
 }  // namespace hiwater

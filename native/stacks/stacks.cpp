@@ -52,7 +52,7 @@ bool is_dying(const void* code) noexcept {
 
 void Recorder::give_thread_back(void* thread) noexcept {
     auto* t = static_cast<Thread*>(thread);
-    Recorder& self = instance();
+    Recorder& self = recorder();
     if (t->ticket.active.load(std::memory_order_relaxed) != 0)
         self.abandon(t);  // a signal handler ended the thread during an event
     BusyGuard busy;
