@@ -119,7 +119,7 @@ void LastLines::write_at_death() noexcept {
     const int answer = start();
     if (answer < 0) return;
     constexpr int kOwnThreads = 1;  // that of the sampler
-    if (process::count_threads() <= 1 + kOwnThreads || ::getppid() <= 1) {
+    if (process::read_stat().threads <= 1 + kOwnThreads || ::getppid() <= 1) {
         answered(answer);
     } else {
         raw::close(answer);
