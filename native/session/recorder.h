@@ -456,7 +456,8 @@ private:
     void append_fact(const std::string& name, const std::string& value);
     bool leave_row_alone(bool heap_has_headers, bool is_leaving, capture::InPieces& pieces) noexcept;
     Children::Ended figures_at_end(capture::State state) noexcept;
-    capture::CaptureFile::Ending close_capture(capture::State state, bool is_leaving = false) noexcept;
+    template <typename Close>
+    void let_go(const Close& close, bool is_leaving = false) noexcept;
     void forget_tables() noexcept;
     void forget_how_to_record() noexcept;
     void forget_tables_of_parent() noexcept;
