@@ -33,7 +33,7 @@
 
 namespace nb = nanobind;
 using namespace nb::literals;
-using hiwater::Recorder;
+using hiwater::recorder;
 
 namespace {
 
@@ -73,25 +73,25 @@ std::int64_t g_kept_peaks[2] = {};
 void note_shortcoming(const char* fact, const std::string& what) {
     hiwater::BusyGuard busy;
     g_shortcomings[fact] = what;
-    Recorder::instance().note_fact(fact, what);
+    recorder().note_fact(fact, what);
 }
 
 int begin(const hiwater::StartOptions& options) {
     hiwater::interpose::watch_forks();
-    if (int error = Recorder::instance().start(options)) return error;
+    if (int error = recorder().start(options)) return error;
     const std::string missed = hiwater::interpose::install_hooks();
     hiwater::interpose::install_python_hooks();
-    hiwater::children.begin(options, Recorder::instance().path().c_str());
+    hiwater::children.begin(options, recorder().path().c_str());
     if (options.only_counters) return 0;
     hiwater::interpose::find_os_abort();
     hiwater::fatal_signals::begin();
-    hiwater::interpose::name_python_threads();
+    hiwater::interpose::name_python_threads(true);
     g_shortcomings.clear();
     if (!missed.empty()) note_shortcoming("calls_not_recorded", missed);
     if (const std::string allocators = hiwater::interpose::allocators_in_words(); !allocators.empty())
-        Recorder::instance().note_fact("allocator", allocators);
+        recorder().note_fact("allocator", allocators);
     if (!hiwater::sampler::start()) {
-        Recorder::instance().lock().allow_bias();
+        recorder().lock().allow_bias();
         note_shortcoming(
             "resident_not_sampled",
             "no thread could be made to sample resident memory (see ulimit -u): there is no timeline of it");
@@ -103,27 +103,26 @@ void end(int exit_code) {
     hiwater::children.end();
     hiwater::sampler::stop();
     hiwater::holder_requests::abandon();
-    if (const std::string& failure = Recorder::instance().last_words_failure(); !failure.empty())
+    if (const std::string& failure = recorder().last_words_failure(); !failure.empty())
         g_shortcomings[hiwater::kLastWordsNotWritten] = failure;
     if (const auto [count, error] = hiwater::children.refused(); count != 0)
         g_shortcomings["children_not_recorded"] = std::to_string(count) +
                                                   (count == 1 ? " child process" : " child processes") +
                                                   " could not be recorded (" + ::strerror(error) + ")";
-    Recorder::instance().note_collections(hw_full_collections());  // since the last call
-    if (!Recorder::instance().is_of_small_child()) Recorder::instance().take_residency_snapshot();
+    recorder().note_collections(hw_full_collections());  // since the last call
+    if (!recorder().is_of_small_child()) recorder().take_residency_snapshot();
     hiwater::interpose::name_python_threads();
-    hiwater::interpose::forget_python_threads();
     hiwater::interpose::remove_python_hooks();
     hiwater::fatal_signals::end();
     hiwater::interpose::remove_hooks();
-    Recorder::instance().stop(exit_code, g_heap_users > 0, hiwater::interpose::allocators_in_words().empty());
+    recorder().stop(exit_code, g_heap_users > 0, hiwater::interpose::allocators_in_words().empty());
 }
 
 void begin_counting() {
     hiwater::StartOptions options;
     options.only_counters = true;
     if (int error = begin(options)) raise_os_error(error, "memory for counting");
-    Recorder::instance().read_and_reset_heap_peak();
+    recorder().read_and_reset_heap_peak();
 }
 
 std::string start(const std::string& path, const std::map<std::string, std::string>& facts,
@@ -133,7 +132,7 @@ std::string start(const std::string& path, const std::map<std::string, std::stri
                   const std::string& last_words, std::uint64_t interval_ns, unsigned mode,
                   const std::string& run_variable, const std::string& run_folder, bool residency_snapshots,
                   std::pair<std::int64_t, std::int64_t> code_bytes) {
-    const bool counting = Recorder::instance().counts_only();
+    const bool counting = recorder().counts_only();
     if (hiwater::recording() && !counting)
         throw EngineFault("a recording is in progress already: stop it before another is started");
     if (counting) end(-1);
@@ -146,12 +145,12 @@ std::string start(const std::string& path, const std::map<std::string, std::stri
         if (counting) begin_counting();
         raise_os_error(error, path);
     }
-    if (counting) Recorder::instance().read_and_reset_heap_peak();
-    return Recorder::instance().path();
+    if (counting) recorder().read_and_reset_heap_peak();
+    return recorder().path();
 }
 
 void stop(std::optional<int> exit_code) {
-    if (!hiwater::recording() || Recorder::instance().counts_only()) return;
+    if (!hiwater::recording() || recorder().counts_only()) return;
     end(exit_code.value_or(-1));
     if (g_heap_users > 0) begin_counting();
 }
@@ -160,7 +159,7 @@ void heap_open() {
     if (g_heap_users == 0) {
         g_kept_peaks[0] = g_kept_peaks[1] = 0;
         if (hiwater::recording()) {
-            Recorder::instance().read_and_reset_heap_peak();
+            recorder().read_and_reset_heap_peak();
         } else {
             begin_counting();
         }
@@ -176,18 +175,18 @@ void heap_continue_in_child() {
 void heap_close() {
     if (g_heap_users == 0) throw EngineFault("the heap's meters are not open");
     if (--g_heap_users > 0) return;
-    Recorder::instance().stop_peak_reading();
-    if (Recorder::instance().counts_only()) end(-1);
+    recorder().stop_peak_reading();
+    if (recorder().counts_only()) end(-1);
 }
 
 nb::tuple heap_now() {
-    const Recorder::Heap h = Recorder::instance().heap_now();
+    const hiwater::Recorder::Heap h = recorder().heap_now();
     return nb::make_tuple(h.live_bytes, h.live_blocks, h.python_bytes, h.native_bytes, h.mapping_bytes, h.shared_bytes,
                           hiwater::thread_heap.live_bytes);
 }
 
 nb::tuple heap_totals() {
-    const hiwater::Accounts::Figures process = Recorder::instance().heap_totals();
+    const hiwater::Accounts::Figures process = recorder().heap_totals();
     return nb::make_tuple(process.bytes, process.blocks, hiwater::thread_heap.allocated_bytes,
                           hiwater::thread_heap.allocations);
 }
@@ -196,8 +195,8 @@ bool heap_is_sampled() noexcept { return hiwater::recording() && hiwater::sample
 
 nb::tuple read_and_reset_heap_peak(unsigned which) {
     if (which > 1) throw nb::index_error("the heap has two peaks: 0, of everything, and 1, of Python's allocators");
-    const hiwater::Accounts::HeapPeak highest = Recorder::instance().read_and_reset_heap_peak();
-    const Recorder::Heap now = Recorder::instance().heap_now();
+    const hiwater::Accounts::HeapPeak highest = recorder().read_and_reset_heap_peak();
+    const hiwater::Recorder::Heap now = recorder().heap_now();
     g_kept_peaks[0] = std::max(g_kept_peaks[0], highest.total_bytes);
     g_kept_peaks[1] = std::max(g_kept_peaks[1], highest.python_bytes);
     const std::int64_t live = which == 0 ? now.live_bytes : now.python_bytes;
@@ -218,28 +217,28 @@ nb::object read_and_reset_resident_peak(int statm, int status, int clear_refs, s
     if (!hiwater::process::read_and_reset_resident({statm, status, clear_refs, inode, device}, &lowest_maximum,
                                                    &resident))
         return nb::none();
-    Recorder::instance().note_resident_peak_before_reset(resident.peak_bytes);
+    recorder().note_resident_peak_before_reset(resident.peak_bytes);
     return nb::make_tuple(resident.now_bytes, resident.peak_bytes, lowest_maximum);
 }
 
 void snapshot(const std::string& path) {
-    if (!hiwater::recording() || Recorder::instance().counts_only())
+    if (!hiwater::recording() || recorder().counts_only())
         throw EngineFault("nothing is being recorded: start a recording first");
     hiwater::interpose::name_python_threads();
     int error = 0;
     {
         nb::gil_scoped_release release;  // the program's other threads go on
-        error = Recorder::instance().snapshot(path.c_str());
+        error = recorder().snapshot(path.c_str());
     }
     if (error != 0) raise_os_error(error, path);
 }
 
 void search_holders(const std::string& name, nb::handle target, double seconds, nb::handle of_type) {
-    if (!hiwater::recording() || Recorder::instance().counts_only())
+    if (!hiwater::recording() || recorder().counts_only())
         throw EngineFault("nothing is being recorded: start a recording first");
     hiwater::holders::Search search({target.is_none() ? 0 : reinterpret_cast<std::uintptr_t>(target.ptr()),
                                      of_type.is_none() ? nullptr : of_type.ptr()});
-    int error = Recorder::instance().begin_search(search);
+    int error = recorder().begin_search(search);
     if (error == ENOSPC) throw EngineFault("there is no room in the capture for another search");
     if (error == ENOENT) throw EngineFault("the recording has just ended");
     if (error != 0) raise_os_error(error, "a copy of the process");
@@ -248,7 +247,7 @@ void search_holders(const std::string& name, nb::handle target, double seconds, 
         nb::gil_scoped_release release;  // the program goes on
         search.wait(static_cast<std::uint64_t>(seconds * 1e9));
         reason = search.failure();
-        if (reason.empty()) error = Recorder::instance().end_search(search, name);
+        if (reason.empty()) error = recorder().end_search(search, name);
     }
     if (!reason.empty()) throw EngineFault("the search for holders failed: " + reason);
     if (error != 0)
@@ -272,13 +271,13 @@ std::string_view text_of(nb::handle name) {
 }
 
 nb::tuple window_peak(std::uint64_t start_ns) {
-    const hiwater::Accounts::Figures highest = Recorder::instance().window_peak(start_ns);
+    const hiwater::Accounts::Figures highest = recorder().window_peak(start_ns);
     return nb::make_tuple(highest.bytes, highest.blocks);
 }
 
 void write_window(const std::string& path, std::uint64_t start_ns) {
     hiwater::interpose::name_python_threads();
-    if (int error = Recorder::instance().write_window(path.c_str(), start_ns)) raise_os_error(error, path);
+    if (int error = recorder().write_window(path.c_str(), start_ns)) raise_os_error(error, path);
 }
 
 nb::dict top_line(const hiwater::TopLine& top) {
@@ -307,7 +306,7 @@ nb::dict refusal(const hiwater::Refusal& refused) {
 }
 
 nb::dict summary() {
-    const hiwater::Summary s = Recorder::instance().summary();
+    const hiwater::Summary s = recorder().summary();
     nb::dict out;
     out["path"] = s.path;
     out["peak_bytes"] = s.peak_bytes;
@@ -352,7 +351,7 @@ nb::tuple residency_snapshot() {
 std::int32_t add_device(const std::string& name, const std::string& backend, const std::string& source,
                         std::int64_t limit_bytes) {
     std::int32_t number = -1;
-    Recorder::instance().on_devices([&](hiwater::Devices& devices, std::uint64_t) {
+    recorder().on_devices([&](hiwater::Devices& devices, std::uint64_t) {
         number = static_cast<std::int32_t>(devices.add({name, backend, source, limit_bytes}));
     });
     return number;
@@ -360,18 +359,18 @@ std::int32_t add_device(const std::string& name, const std::string& backend, con
 
 void sample_device(std::uint32_t device, std::int64_t allocated, std::int64_t allocated_peak, std::int64_t reserved,
                    std::int64_t reserved_peak, std::int64_t used, bool exact, const std::string& note) {
-    Recorder::instance().on_devices([&](hiwater::Devices& devices, std::uint64_t now) {
+    recorder().on_devices([&](hiwater::Devices& devices, std::uint64_t now) {
         devices.sample(device, {allocated, allocated_peak, reserved, reserved_peak, used, exact, note}, now);
     });
 }
 
 void note_device_terms(std::uint32_t device, const std::vector<std::pair<std::string, std::int64_t>>& terms) {
-    Recorder::instance().on_devices(
+    recorder().on_devices(
         [&](hiwater::Devices& devices, std::uint64_t now) { devices.note_terms(device, terms, now); });
 }
 
 void self_check() {
-    const std::string wrong = Recorder::instance().self_check();
+    const std::string wrong = recorder().self_check();
     if (!wrong.empty()) throw EngineFault(wrong);
 }
 
@@ -385,13 +384,13 @@ const std::string kBuiltFor = std::to_string(PY_MAJOR_VERSION) + "." + std::to_s
 
 // A program may leave through the C library's exit() without the interpreter's consent.
 [[gnu::destructor]] void at_library_exit() {
-    if (hiwater::recording()) Recorder::instance().note_exit({hiwater::capture::EndedBy::unknown});
+    if (hiwater::recording()) recorder().note_exit({hiwater::capture::EndedBy::unknown});
 }
 
 }  // namespace
 
 NB_MODULE(_core, m) {
-    Recorder::make_instance();
+    hiwater::Recorder::make();
     nb::exception<EngineFault>(m, "EngineFault", PyExc_RuntimeError);
     m.attr("BUILT_FOR") = kBuiltFor;
     m.def(
@@ -414,10 +413,10 @@ NB_MODULE(_core, m) {
             if (!hiwater::own_limit.set(bytes)) raise_os_error(errno, "RLIMIT_AS");
         },
         "bytes"_a);
-    m.def("enter_own_work", [] { Recorder::instance().enter_own_work(); });
-    m.def("leave_own_work", [] { Recorder::instance().leave_own_work(); });
+    m.def("enter_own_work", [] { recorder().enter_own_work(); });
+    m.def("leave_own_work", [] { recorder().leave_own_work(); });
     m.def("stop", &stop, "exit_code"_a = nb::none());
-    m.def("is_complete", [] { return Recorder::instance().is_complete(); });
+    m.def("is_complete", [] { return recorder().is_complete(); });
     m.def(
         "set_last_lines", [](const std::vector<std::string>& command) { hiwater::last_lines.begin(command); },
         "command"_a);
@@ -425,29 +424,29 @@ NB_MODULE(_core, m) {
         const nb::gil_scoped_release released;
         return hiwater::last_lines.write();
     });
-    m.def("is_recording", [] { return hiwater::recording() && !Recorder::instance().counts_only(); });
-    m.def("is_kept_in_memory", [] { return Recorder::instance().is_kept_in_memory(); });
+    m.def("is_recording", [] { return hiwater::recording() && !recorder().counts_only(); });
+    m.def("is_kept_in_memory", [] { return recorder().is_kept_in_memory(); });
     m.def("snapshot", &snapshot, "path"_a);
-    m.def("end_intervals", [] { Recorder::instance().end_intervals(); });
+    m.def("end_intervals", [] { recorder().end_intervals(); });
     m.def("search_holders", &search_holders, "name"_a, "target"_a.none() = nb::none(), "seconds"_a = 60.0,
           "of_type"_a.none() = nb::none());
     m.def("add_marker", [](nb::handle name) {
-        if (hiwater::recording()) Recorder::instance().add_marker(text_of(name));
+        if (hiwater::recording()) recorder().add_marker(text_of(name));
     });
     m.def("begin_scope", [](nb::handle name) {
-        return hiwater::recording() ? Recorder::instance().begin_scope(text_of(name)) : std::uint64_t{0};
+        return hiwater::recording() ? recorder().begin_scope(text_of(name)) : std::uint64_t{0};
     });
-    m.def("end_scope", [](std::uint64_t scope) { Recorder::instance().end_scope(scope); });
+    m.def("end_scope", [](std::uint64_t scope) { recorder().end_scope(scope); });
     m.def("note_fact", [](nb::handle name, nb::handle value) {
         hiwater::BusyGuard busy;
-        Recorder::instance().note_fact(std::string(text_of(name)), std::string(text_of(value)));
+        recorder().note_fact(std::string(text_of(name)), std::string(text_of(value)));
     });
     m.def("summary", &summary);
     m.def("read_ending", &read_ending, "path"_a);
-    m.def("begin_window", [] { return Recorder::instance().begin_window(); });
+    m.def("begin_window", [] { return recorder().begin_window(); });
     m.def("window_peak", &window_peak, "start_ns"_a);
     m.def("write_window", &write_window, "path"_a, "start_ns"_a);
-    m.def("counters", [] { return Recorder::instance().counters(); });
+    m.def("counters", [] { return recorder().counters(); });
     m.def("self_check", &self_check);
     m.def("residency_snapshot", &residency_snapshot);
     m.def("touched_bytes", &hiwater::residency::touched_bytes, "address"_a, "bytes"_a);
@@ -473,8 +472,7 @@ NB_MODULE(_core, m) {
     m.def("heap_read_and_reset", &read_and_reset_heap_peak, "which"_a);
     m.def("thread_heap_read_and_reset", &read_and_reset_thread_heap_peak);
     m.def(
-        "note_resident_peak", [](std::int64_t bytes) { Recorder::instance().note_resident_peak_before_reset(bytes); },
-        "bytes"_a);
+        "note_resident_peak", [](std::int64_t bytes) { recorder().note_resident_peak_before_reset(bytes); }, "bytes"_a);
     m.def("resident_read_and_reset", &read_and_reset_resident_peak);
     m.def(
         "resident_watch_start",

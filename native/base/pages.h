@@ -120,6 +120,19 @@ inline void* map_pages(std::size_t bytes, Use use = Use::kept, bool may_use_spar
     return p;
 }
 
+// Pages that this process and its children by fork share. Null when the kernel refuses.
+inline void* map_shared_pages(std::size_t bytes, Use use = Use::kept) noexcept {
+    own_limit.add(bytes);
+    void* const p =
+        raw::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (p == MAP_FAILED) {
+        own_limit.remove(bytes);
+        return nullptr;
+    }
+    own_ranges.add(p, bytes, use);
+    return p;
+}
+
 // How many of the recorder's pages were put by touch_pages() and are mapped still, in bytes. Its large tables grow by
 // these: between two counts of all its pages (own_pages.h), the change of this figure is known at any moment. While
 // pages come or go, it lies between least() and most().

@@ -59,17 +59,11 @@ bool read_status(Resident* out) noexcept {
     return out->now_bytes >= 0 && out->peak_bytes >= 0;
 }
 
-int count_threads() noexcept {
-    char text[1024];
-    if (read_file("/proc/self/stat", text, sizeof text) <= 0) return 0;
-    const char* const number = stat_field(text, 20);
-    return number == nullptr ? 0 : static_cast<int>(::strtol(number, nullptr, 10));
-}
-
 int status_of_ended_main_thread() noexcept {
     char text[1024];
     const char* const state = read_file("/proc/self/stat", text, sizeof text) <= 0 ? nullptr : stat_field(text, 3);
-    if (state == nullptr || *state != 'Z' || count_threads() != 2) return -1;
+    const char* const threads = state == nullptr || *state != 'Z' ? nullptr : stat_field(text, 20);
+    if (threads == nullptr || ::strtol(threads, nullptr, 10) != 2) return -1;
     const char* const status = stat_field(text, 52);
     return status == nullptr ? 0 : static_cast<int>(::strtol(status, nullptr, 10));
 }

@@ -7,10 +7,6 @@
 
 #include "base/own_file.h"
 
-namespace hiwater {
-class OwnFile;
-}
-
 namespace hiwater::process {
 
 struct Resident {
@@ -19,7 +15,6 @@ struct Resident {
 };
 
 bool read_status(Resident* out) noexcept;
-int count_threads() noexcept;  // of this process; 0 if it cannot be known
 // Where all threads but this one have ended, the main thread's status, as wait() has it; -1 elsewhere.
 int status_of_ended_main_thread() noexcept;
 struct Shared {

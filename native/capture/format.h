@@ -5,8 +5,7 @@
 //
 //   file    = header, schema text (JSON), then extents of kExtentBytes each
 //   extent  = a run of records of one table; the extent directory says of which, and its place in that table. A record
-//   never lies
-//             across two extents: what is left over at an extent's end is empty.
+//             never lies across two extents: what is left over at an extent's end is empty.
 //   table   = append-only records of fixed size; `table_count[id]` is stored after the record is complete
 //
 // The schema text names every table and field with offset and type, so a reader builds its record types from the file
@@ -23,8 +22,8 @@
 // What an account held at the peak of the open slice is saved lazily, at the account's next change:
 //   at_slice_peak(account) = account.generation == header.generation ? account.saved_* : account.live_*
 // What it held at the peak of the whole recording:
-//   header.slice_peak_bytes > epoch.peak_bytes ? at_slice_peak(account) : account_peak.peak_*     (epoch =
-//   header.epoch[header.epoch_index])
+//   epoch = header.epoch[header.epoch_index]
+//   header.slice_peak_bytes > epoch.peak_bytes ? at_slice_peak(account) : account_peak.peak_*
 // Always: sum over counted kinds of at_slice_peak == header.slice_peak_bytes, and of live == header.live_bytes (except
 // for one event in flight).
 #pragma once
@@ -308,7 +307,7 @@ inline constexpr std::uint64_t kMostHolderSearches = 100;
 struct HolderPathRecord {
     std::uint32_t parent;       // path; 0: none
     std::uint32_t dominator;    // the path without which nothing holds these objects; 0: none, or not listed
-    std::uint32_t kind;         // LabelKind of native/holders/paths.h: how the parent's objects refer to these
+    std::uint32_t kind;         // hw_label_kind (holders/python_heap.h): how the parent's objects refer to these
     std::uint32_t shared;       // 1: its objects are referred to more than once
     std::uint32_t label, type;  // strings
     std::uint64_t objects, bytes, retained_bytes;

@@ -2,8 +2,8 @@
 // mapped for a program with few blocks, as address space may be limited (`ulimit -v`).
 //
 //   region   4 GiB of address space: a byte for each stretch of 16 KiB, and where the words of its chunks are
-//   chunk    2 MiB of a region: the words of large blocks (36 KiB), and, once it has a small block, those of small ones
-//   (516 KiB)
+//   chunk    2 MiB of a region: the words of large blocks (36 KiB), and, once it has a small block, those of small
+//            ones (516 KiB)
 #pragma once
 
 #include <atomic>

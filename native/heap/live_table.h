@@ -2,18 +2,18 @@
 // rehash.
 //
 //   small    one 32-bit word for each 16-byte granule, for blocks below 512 bytes
-//   large    one 64-bit word for each 512-byte granule, for the others: no two of them can start in one granule. A
-//   table as fine as
-//            the small one would cost a line of cache, and a quarter of their own size, for blocks that are far apart.
+//   large    one 64-bit word for each 512-byte granule, for the others: no two of them can start in one granule.
+//            A table as fine as the small one would cost a line of cache, and a quarter of their own size, for blocks
+//            that are far apart.
 //
 //   small word = 0            no block starts here
 //     top bit 0               a block starts here: 5 bits of size code, 26 bits of account
-//     top bit 1               the size of the block that started one granule before (allocators hand out multiples of
-//     16, so a block
-//                             of more than 16 bytes owns two granules; up to 16 the size is the code)
+//     top bit 1               the size of the block that started one granule before (allocators hand out multiples
+//                             of 16: a block of more than 16 bytes owns two granules; up to 16 the size is the code)
 //   large word = 0            no block starts here
-//     top bit 0               31 bits of size, 1 bit "more size in the next word", 5 bits of offset in the granule, 26
-//     bits of account top bit 1               the size of the block that started one granule before, from bit 31 up
+//     top bit 0               31 bits of size, 1 bit "more size in the next word", 5 bits of offset in the granule,
+//                             26 bits of account
+//     top bit 1               the size of the block that started one granule before, from bit 31 up
 //
 // Always: a block is in one of the tables, the one for its size.
 #pragma once

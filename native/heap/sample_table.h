@@ -1,8 +1,9 @@
 // The recorded blocks of sampled mode, by address: few, so a hash table holds them; and before it a filter that most
 // frees end at.
 //
-//   filter   one byte for each 512 bytes of address space: how many recorded blocks start in it (255: at least so many,
-//   and for good) table    by the hash of the address
+//   filter   one byte for each 512 bytes of address space: how many recorded blocks start in it (255: at least so
+//            many, and for good)
+//   table    by the hash of the address
 //
 // The filter is read without the lock by the thread that frees a block: the count for that thread's own block was
 // written before the block was handed out. All else is under the recorder's lock.

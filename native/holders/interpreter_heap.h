@@ -12,14 +12,6 @@
 
 namespace hiwater::holders {
 
-static_assert(HW_MODULE == static_cast<int>(LabelKind::module) && HW_FRAME == static_cast<int>(LabelKind::frame) &&
-              HW_THREAD == static_cast<int>(LabelKind::thread) &&
-              HW_EXCEPTION == static_cast<int>(LabelKind::exception) && HW_NONE == static_cast<int>(LabelKind::none) &&
-              HW_VARIABLE == static_cast<int>(LabelKind::variable) && HW_LOCAL == static_cast<int>(LabelKind::local) &&
-              HW_MEMBER == static_cast<int>(LabelKind::member) &&
-              HW_NAMESPACE == static_cast<int>(LabelKind::namespace_) && HW_KEY == static_cast<int>(LabelKind::key) &&
-              HW_VALUE == static_cast<int>(LabelKind::value) && HW_ITEM == static_cast<int>(LabelKind::item));
-
 // `FindBlock`: find_block(address) is the recorded block that starts there; account 0 where none does.
 template <typename FindBlock>
 class InterpreterHeap : Uncopied {
@@ -38,7 +30,8 @@ public:
     void each_root(Visit visit) {
         hw_heap_each_root(
             &roots_, internal_prefix_,
-            [](void* context, int root_kind, const void* root_text, const void* object, int kind, const void* text) {
+            [](void* context, hw_label_kind root_kind, const void* root_text, const void* object, hw_label_kind kind,
+               const void* text) {
                 (*static_cast<Visit*>(context))(label(root_kind, root_text), label(kind, text), as_address(object));
             },
             &visit);
@@ -51,7 +44,7 @@ public:
         if (const std::uintptr_t buffer = hw_object_buffer(as_object(address), &bytes)) claimed_.add(buffer);
         hw_object_each_reference(
             as_object(address), is_namespace,
-            [](void* context, const void* object, int kind, const void* text) {
+            [](void* context, const void* object, hw_label_kind kind, const void* text) {
                 (*static_cast<Visit*>(context))(label(kind, text), as_address(object));
             },
             &visit);
@@ -109,7 +102,7 @@ private:
 
     static std::uintptr_t as_address(const void* object) { return reinterpret_cast<std::uintptr_t>(object); }
     static const void* as_object(std::uintptr_t address) { return reinterpret_cast<const void*>(address); }
-    static Label label(int kind, const void* text) { return {static_cast<LabelKind>(kind), text}; }
+    static Label label(hw_label_kind kind, const void* text) { return {kind, text}; }
 
     template <typename Visit>
     void claim_words(const std::uintptr_t* words, std::size_t count, unsigned depth, Visit& visit) {

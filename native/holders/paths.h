@@ -12,45 +12,28 @@
 
 #include "base/open_table.h"
 #include "base/pages.h"
+#include "holders/python_heap.h"
 
 namespace hiwater::holders {
 
-// How a reference is found in the object that has it. `text` names it: what it points to depends on the kind.
-enum class LabelKind : std::uint32_t {
-    none = 0,          // the root of roots
-    module = 1,        // root: the module of this name
-    frame = 2,         // root: a running frame of this code object
-    thread = 3,        // root: objects that threads keep for themselves
-    exception = 4,     // root: an exception that is being handled
-    c_code = 5,        // root: something that is no Python object has references
-    garbage = 6,       // root: nothing has references but objects of this kind
-    variable = 7,      // of a module, an attribute in a namespace: a Python str
-    local = 8,         // a local variable: a Python str
-    member = 9,        // a member that C code declares, or a slot: a C string
-    namespace_ = 10,   // the object's __dict__
-    key = 11,          // a key of a dict
-    value = 12,        // a value of a dict
-    item = 13,         // any other reference
-    interpreter = 14,  // root: what the interpreter itself refers to
-};
-constexpr bool is_root(LabelKind kind) noexcept { return kind < LabelKind::variable || kind == LabelKind::interpreter; }
+constexpr bool is_root(hw_label_kind kind) noexcept { return kind < HW_VARIABLE || kind == HW_INTERPRETER; }
 
 struct Label {
-    LabelKind kind;
+    hw_label_kind kind;
     const void* text;
     bool operator==(const Label&) const = default;
 };
 
 struct Path {
     std::uint32_t parent;
-    LabelKind kind;
+    hw_label_kind kind;
     const void* text;
     const void* type;  // null for a root
     std::uint64_t objects, bytes, retained_bytes;
     std::uint32_t dominator;  // the path without which nothing would hold these; 0: none
     std::uint16_t depth;
     bool is_shared;  // its objects are referred to more than once
-    bool is_namespace() const noexcept { return kind == LabelKind::module || kind == LabelKind::namespace_; }
+    bool is_namespace() const noexcept { return kind == HW_MODULE || kind == HW_NAMESPACE; }
 };
 
 class Paths : Uncopied {
@@ -81,7 +64,7 @@ public:
 private:
     struct Slot {
         std::uint32_t parent;
-        LabelKind kind;
+        hw_label_kind kind;
         const void* text;
         const void* type;
         bool is_shared;
@@ -109,8 +92,7 @@ private:
             for (std::uint32_t at = parent; at != kTop; at = paths_[at].parent) {
                 const Path& path = paths_[at];
                 if (path.kind == label.kind && path.text == label.text && path.type == type &&
-                    path.is_shared == is_shared &&
-                    (label.kind != LabelKind::namespace_ || is_same_step(path.parent, parent)))
+                    path.is_shared == is_shared && (label.kind != HW_NAMESPACE || is_same_step(path.parent, parent)))
                     return at;
             }
         // Deeper, or of too many: the objects count with those that refer to them.

@@ -13,8 +13,7 @@
 #include <string.h>
 #include <structmember.h>
 
-/* --- What differs between versions
- * ------------------------------------------------------------------------------------------------- */
+/* --- What differs between versions */
 
 typedef struct _PyInterpreterFrame frame_t;
 
@@ -84,9 +83,7 @@ static PyObject* dict_of(PyObject* o) {
     return type->tp_dictoffset > 0 ? *(PyObject**)((char*)o + type->tp_dictoffset) : NULL;
 }
 
-/* --- References
- * ----------------------------------------------------------------------------------------------------------------------
- */
+/* --- References */
 
 typedef struct {
     PyObject* source;
@@ -127,7 +124,7 @@ static PyObject* local_named(const frame_t* frame, PyObject* value) {
 static int read_named(PyObject* value, void* arg) {
     const reader* r = (const reader*)arg;
     const void* text = NULL;
-    int kind = HW_ITEM;
+    hw_label_kind kind = HW_ITEM;
     if (value == r->dict) {
         kind = HW_NAMESPACE;
     } else if (r->values != NULL && (text = attribute_named(r, value)) != NULL) {
@@ -190,9 +187,7 @@ void hw_object_each_reference(const void* object, int is_namespace, hw_visit_ref
     }
 }
 
-/* --- What exists
- * ---------------------------------------------------------------------------------------------------------------------
- */
+/* --- What exists */
 
 hw_heap_roots hw_heap_find_roots(void) {
     PyObject* const modules = PyImport_GetModuleDict();

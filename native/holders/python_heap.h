@@ -13,25 +13,30 @@
 extern "C" {
 #endif
 
-/* Numbers of LabelKind (paths.h). */
-enum { HW_MODULE = 1, HW_FRAME = 2, HW_THREAD = 3, HW_EXCEPTION = 4 };
-enum {
-    HW_NONE = 0,
-    HW_VARIABLE = 7,
-    HW_LOCAL = 8,
-    HW_MEMBER = 9,
-    HW_NAMESPACE = 10,
-    HW_KEY = 11,
-    HW_VALUE = 12,
-    HW_ITEM = 13
-};
+/* How a reference is found in the object that has it, and what the text that comes with it is: NULL where none is
+ * named. A root is not in an object. */
+typedef enum {
+    HW_NONE = 0,        /* the root of roots; of an object: it is the root's own */
+    HW_MODULE = 1,      /* root: the module of this name, a Python str */
+    HW_FRAME = 2,       /* root: a running frame of this code object */
+    HW_THREAD = 3,      /* root: objects that threads keep for themselves */
+    HW_EXCEPTION = 4,   /* root: an exception that is being handled */
+    HW_C_CODE = 5,      /* root: something that is no Python object has references */
+    HW_GARBAGE = 6,     /* root: nothing has references but objects of this kind */
+    HW_VARIABLE = 7,    /* of a module, an attribute in a namespace: a Python str */
+    HW_LOCAL = 8,       /* a local variable: a Python str */
+    HW_MEMBER = 9,      /* a member that C code declares, or a slot: a C string */
+    HW_NAMESPACE = 10,  /* the object's __dict__ */
+    HW_KEY = 11,        /* a key of a dict */
+    HW_VALUE = 12,      /* a value of a dict */
+    HW_ITEM = 13,       /* any other reference */
+    HW_INTERPRETER = 14 /* root: what the interpreter itself refers to */
+} hw_label_kind;
 
 typedef void (*hw_visit_object)(void* context, const void* object);
-/* `text` is a Python str for HW_VARIABLE and HW_LOCAL, a C string for HW_MEMBER, else NULL. */
-typedef void (*hw_visit_reference)(void* context, const void* object, int kind, const void* text);
-/* `root_text` is a Python str for HW_MODULE, a code object for HW_FRAME, else NULL. */
-typedef void (*hw_visit_root)(void* context, int root_kind, const void* root_text, const void* object, int kind,
-                              const void* text);
+typedef void (*hw_visit_reference)(void* context, const void* object, hw_label_kind kind, const void* text);
+typedef void (*hw_visit_root)(void* context, hw_label_kind root_kind, const void* root_text, const void* object,
+                              hw_label_kind kind, const void* text);
 
 /* What roots are looked for from: taken by the thread that has the GIL, before the copy is made. */
 typedef struct {

@@ -36,11 +36,11 @@ int begin_search() {
     if (g_state.load(std::memory_order_acquire) != State::requested || g_owner != ::getpid()) return 0;
     BusyGuard busy;
     g_search = new (g_room) holders::Search;
-    const int error = Recorder::instance().begin_search(*g_search);
+    const int error = recorder().begin_search(*g_search);
     if (error == 0) {
         g_state.store(State::searching, std::memory_order_release);
     } else {
-        Recorder::instance().answer_search(g_request, error);
+        recorder().answer_search(g_request, error);
         end_search();
     }
     return 0;
@@ -49,7 +49,7 @@ int begin_search() {
 }  // namespace
 
 void consider() noexcept {
-    Recorder& recorder = Recorder::instance();
+    Recorder& recorder = hiwater::recorder();
     switch (g_state.load(std::memory_order_acquire)) {
         case State::idle: {
             const std::uint32_t wanted = recorder.search_request();

@@ -1,15 +1,10 @@
 // What a traversal found, in memory that the process and its copy share: rows for the capture's tables.
 #pragma once
 
-#include <sys/mman.h>
-
 #include <cstddef>
 #include <cstdint>
 
-#include "base/own_limit.h"
-#include "base/own_ranges.h"
-#include "base/raw_calls.h"
-#include "base/uncopied.h"
+#include "base/pages.h"
 
 namespace hiwater::holders {
 
@@ -67,27 +62,11 @@ struct Result {
 
 class SharedResult : Uncopied {
 public:
-    SharedResult() noexcept {
-        own_limit.add(sizeof(Result));
-        void* const at = raw::mmap(nullptr, sizeof(Result), PROT_READ | PROT_WRITE,
-                                   MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        if (at == MAP_FAILED) {
-            own_limit.remove(sizeof(Result));
-            return;
-        }
-        result_ = static_cast<Result*>(at);
-        own_ranges.add(at, sizeof(Result), Use::shared);
-    }
-    ~SharedResult() {
-        if (result_ == nullptr) return;
-        own_ranges.remove(result_);
-        raw::munmap(result_, sizeof(Result));
-        own_limit.remove(sizeof(Result));
-    }
+    ~SharedResult() { unmap_pages(result_, sizeof(Result)); }
     Result* get() const noexcept { return result_; }  // null: there was no memory
 
 private:
-    Result* result_ = nullptr;
+    Result* const result_ = static_cast<Result*>(map_shared_pages(sizeof(Result), Use::shared));
 };
 
 }  // namespace hiwater::holders

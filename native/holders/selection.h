@@ -134,15 +134,15 @@ private:
     }
 
     enum class Naming : std::uint8_t { none, str, code, c_string, type };
-    static Naming label_naming(LabelKind kind) {
+    static Naming label_naming(hw_label_kind kind) {
         switch (kind) {
-            case LabelKind::module:
-            case LabelKind::variable:
-            case LabelKind::local:
+            case HW_MODULE:
+            case HW_VARIABLE:
+            case HW_LOCAL:
                 return Naming::str;
-            case LabelKind::frame:
+            case HW_FRAME:
                 return Naming::code;
-            case LabelKind::member:
+            case HW_MEMBER:
                 return Naming::c_string;
             default:
                 return Naming::none;

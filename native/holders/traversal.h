@@ -2,16 +2,19 @@
 // who allocated them.
 //
 // `Heap` is what is traversed: CPython's (python_heap.h), or a test's. It has
-//   each_tracked(visit)                  visit(address): every object that may have references and that the collector
-//   lists each_root(visit)                     visit(root, label, address): what is held from outside; with the label
-//   `none` the object is the root's own references(address, is_namespace, visit)   visit(label, address): what an
-//   object refers to, once for each reference hidden(address, visit)               visit(address): what else it may
-//   refer to is_container(address)                whether it may have references is_listed(address) whether
-//   each_tracked() visits it is_immortal(address)                 whether nothing frees it: it is nobody's
-//   references_to(address)               its reference count
-//   type_of(address)                     compared, and stored
-//   know_objects(objects)                called once all objects are known
-//   measure(address, visit)              visit(account, bytes): its blocks, each once in a traversal
+//   each_tracked(visit)                 visit(address): every object that may have references and is listed by the
+//                                       collector
+//   each_root(visit)                    visit(root, label, address): what is held from outside; with the label `none`
+//                                       the object is the root's own
+//   references(address, is_namespace, visit)   visit(label, address): what an object refers to, once for each reference
+//   hidden(address, visit)              visit(address): what else it may refer to
+//   is_container(address)               whether it may have references
+//   is_listed(address)                  whether each_tracked() visits it
+//   is_immortal(address)                whether nothing frees it: it is nobody's
+//   references_to(address)              its reference count
+//   type_of(address)                    compared, and stored
+//   know_objects(objects)               called once all objects are known
+//   measure(address, visit)             visit(account, bytes): its blocks, each once in a traversal
 //
 // Nothing is changed in the heap. Own memory: 4 bytes for each object, the bitmap of the set, the paths, and a queue of
 // a fixed size.
@@ -53,11 +56,11 @@ public:
         reach_hidden();
         follow();
         count_references_among_unreached();
-        start_at_unreached(LabelKind::c_code, [this](std::uintptr_t address, std::uint32_t known) {
+        start_at_unreached(HW_C_CODE, [this](std::uintptr_t address, std::uint32_t known) {
             return heap_.references_to(address) > known;
         });
         follow();
-        start_at_unreached(LabelKind::garbage, [](std::uintptr_t, std::uint32_t) { return true; });
+        start_at_unreached(HW_GARBAGE, [](std::uintptr_t, std::uint32_t) { return true; });
         follow();
         graph_.dominate(paths_);
     }
@@ -112,7 +115,7 @@ private:
 
     void start_at(Label root, Label label, std::uintptr_t address) {
         const std::uint32_t from = root_path(root);
-        if (label.kind != LabelKind::none) return reach(from, label, address);
+        if (label.kind != HW_NONE) return reach(from, label, address);
         const std::uint32_t number = objects_.number_of(address);
         if (number != ObjectSet::kNone && (words_[number] & kReached) == 0) assign(from, address, number);
     }
@@ -129,8 +132,8 @@ private:
         ++references_;
         if ((words_[number] & kReached) == 0) {
             if (heap_.is_immortal(address)) {
-                from = immortal_ = root_path({LabelKind::interpreter, nullptr});
-                label = {LabelKind::item, nullptr};
+                from = immortal_ = root_path({HW_INTERPRETER, nullptr});
+                label = {HW_ITEM, nullptr};
             }
             const bool is_shared = heap_.references_to(address) > 1;
             assign(paths_.step(from, label, heap_.type_of(address), is_shared), address, number);
@@ -203,7 +206,7 @@ private:
             heap_.hidden(address, [&](std::uintptr_t to) {
                 const std::uint32_t other = objects_.number_of(to);
                 if (other != ObjectSet::kNone && is_unreached(other))
-                    reach(words_[number] & kPath, {LabelKind::item, nullptr}, to);
+                    reach(words_[number] & kPath, {HW_ITEM, nullptr}, to);
             });
         });
     }
@@ -221,12 +224,12 @@ private:
     // Objects that nothing has reached, where `is_root(address, known references)`. All of them are roots at once, and
     // lie on one level.
     template <typename IsRoot>
-    void start_at_unreached(LabelKind kind, IsRoot is_root) {
+    void start_at_unreached(hw_label_kind kind, IsRoot is_root) {
         objects_.each([&](std::uintptr_t address, std::uint32_t number) {
             if (!is_unreached(number) || !is_root(address, words_[number])) return;
             const std::uint32_t root = root_path({kind, nullptr});
             const bool is_shared = heap_.references_to(address) > 1;
-            const std::uint32_t path = paths_.step(root, {LabelKind::item, nullptr}, heap_.type_of(address), is_shared);
+            const std::uint32_t path = paths_.step(root, {HW_ITEM, nullptr}, heap_.type_of(address), is_shared);
             assign(path, address, number);
             graph_.add(root, path);
         });

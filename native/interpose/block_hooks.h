@@ -49,7 +49,7 @@ Word wanted_bytes(Word a, Word b, Word c) noexcept {
 inline void* key_of(Word block) noexcept { return reinterpret_cast<void*>(LiveTable::key_of(block)); }
 
 inline void note_block(Word block, Word bytes) noexcept {
-    Recorder::instance().on_alloc<capture::Kind::native>(key_of(block), bytes);
+    recorder().on_alloc<capture::Kind::native>(key_of(block), bytes);
 }
 
 // What the allocator calls meanwhile is not the program's.
@@ -67,7 +67,7 @@ Word allocated(Function real, Word a, Word b, Word c, Word d) {
     if (!failed) {
         note_block(fills ? *reinterpret_cast<Word*>(a) : result, bytes);
     } else if (bytes != 0 && (!fills || static_cast<int>(result) == ENOMEM)) {
-        Recorder::instance().on_refused(bytes);
+        recorder().on_refused(bytes);
     }
     return result;
 }
@@ -82,7 +82,7 @@ Word allocated_or_thrown(Function real, Function sister, Word a, Word b, Word c,
     const Word bytes = wanted_bytes<kDoes>(a, b, c);
     Word block = sister == nullptr ? 0 : covered(sister, a, kDoes == Does::allocate_aligned_or_throw ? b : tag, tag, 0);
     if (block == 0) {
-        if (sister != nullptr) Recorder::instance().on_refused(bytes);
+        if (sister != nullptr) recorder().on_refused(bytes);
         block = real(a, b, c, d);
     }
     note_block(block, bytes);
@@ -92,24 +92,24 @@ Word allocated_or_thrown(Function real, Function sister, Word a, Word b, Word c,
 template <Does kDoes>
 Word resized(Function real, Word old, Word b, Word c, Word d) {
     const Word bytes = wanted_bytes<kDoes>(old, b, c);
-    const Block taken = Recorder::instance().take(key_of(old));
+    const Block taken = recorder().take(key_of(old));
     const Word block = covered(real, old, b, c, d);
     if (block != 0) {
         note_block(block, bytes);
     } else if (bytes != 0) {
         // A size of 0 frees and gives null; any other null left the old block as it was.
-        if (old != 0 && kDoes != Does::resize_or_free) Recorder::instance().put_back(key_of(old), taken);
-        Recorder::instance().on_refused(bytes);
+        if (old != 0 && kDoes != Does::resize_or_free) recorder().put_back(key_of(old), taken);
+        recorder().on_refused(bytes);
     }
     return block;
 }
 
 inline Word grown(Function real, Word block, Word bytes, Word more, Word flags) {
-    const Block taken = Recorder::instance().take(key_of(block));
+    const Block taken = recorder().take(key_of(block));
     const Word size = covered(real, block, bytes, more, flags);
     if (taken.account == 0) return size;
     if (size < bytes) {
-        Recorder::instance().put_back(key_of(block), taken);
+        recorder().put_back(key_of(block), taken);
     } else {
         note_block(block, size - bytes < more ? size : bytes + more);
     }
@@ -120,7 +120,7 @@ inline Word grown(Function real, Word block, Word bytes, Word more, Word flags) 
 template <Does kDoes>
 Word call_recorded(Function real, Function sister, Word a, Word b, Word c, Word d) {
     if constexpr (kDoes == Does::release) {
-        if (recording() && a != 0) Recorder::instance().on_free(key_of(a));
+        if (recording() && a != 0) recorder().on_free(key_of(a));
         return real(a, b, c, d);
     } else {
         if (!watching()) return real(a, b, c, d);

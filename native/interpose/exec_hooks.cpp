@@ -27,10 +27,7 @@ namespace {
 using Text = const char*;
 using Texts = char* const*;
 
-Recorder& recorder() { return Recorder::instance(); }
-
 // --- which programs are interpreters
-// -----------------------------------------------------------------------------------------------
 
 std::string_view base_name(std::string_view path) noexcept { return path.substr(path.rfind('/') + 1); }
 
@@ -57,7 +54,6 @@ bool is_interpreter(Text path) noexcept {
 }
 
 // --- their environment
-// -----------------------------------------------------------------------------------------------------------
 
 bool is_ours(Text entry) noexcept {
     const std::size_t name = std::string_view(children.variable()).find('=') + 1;
@@ -109,7 +105,6 @@ int with_environment(bool told, Texts environment, const Call& call) noexcept {
 }
 
 // --- exec
-// ------------------------------------------------------------------------------------------------------------------------
 
 // An exec that succeeds never comes back: the capture must be closed before it. In the child of a vfork, which shares
 // our memory, nothing is touched (note_exit compares the process id).
@@ -172,7 +167,6 @@ int hook_spawn(pid_t* child, Text path, const posix_spawn_file_actions_t* action
 }
 
 // --- commands of the shell
-// ---------------------------------------------------------------------------------------------------------
 
 std::string exported(std::string_view entry, Text command) {
     const std::size_t value = entry.find('=') + 1;
@@ -201,7 +195,6 @@ FILE* hook_popen(Text command, Text mode) {
 }
 
 // --- the end of children
-// -----------------------------------------------------------------------------------------------------------
 
 pid_t noted(pid_t child, const int* status) noexcept {
     if (child > 0 && WIFSIGNALED(*status) && children.are_recorded()) children.note_killed(child, WTERMSIG(*status));

@@ -22,8 +22,6 @@ namespace {
 
 using capture::Kind;
 
-Recorder& recorder() { return Recorder::instance(); }
-
 void* hook_malloc(std::size_t bytes);
 void* hook_calloc(std::size_t count, std::size_t each);
 void hook_free(void* block);
@@ -44,7 +42,6 @@ void hook_free(void* block);
 }
 
 // --- malloc and its family
-// -----------------------------------------------------------------------------------------------------
 
 // The two most frequent hooks are split in two functions, so that a call that needs no saved registers continues as a
 // jump. One comparison with `every_block` distinguishes all three values of Wanted.

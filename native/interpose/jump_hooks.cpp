@@ -40,7 +40,7 @@ bool knows_places() noexcept {
 
 void before_jump(const void* place) noexcept {
     if ((tls.busy != 0 || tls.covered != 0 || Recorder::is_inside()) && knows_places())
-        Recorder::instance().on_jump(stack_at(place));
+        recorder().on_jump(stack_at(place));
 }
 
 template <int kEntry>  // the C library has several of one meaning

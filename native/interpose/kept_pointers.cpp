@@ -25,7 +25,6 @@ using Address = std::uintptr_t;
 bool is_exchanged(const Hook& hook) noexcept { return hook.of != Hook::Of::process && *hook.real != nullptr; }
 
 // --- libffi
-// ------------------------------------------------------------------------------------------------------------------------
 
 // What a function is exchanged for. An entry, once in, is good for the life of the process: its hook passes on after
 // the recording.
@@ -85,7 +84,6 @@ int find_foreign_call(dl_phdr_info* info, std::size_t, void*) {
 }
 
 // --- data of modules
-// -------------------------------------------------------------------------------------------------------------------
 
 struct Exchange {
     Address from, to;

@@ -20,8 +20,6 @@ namespace {
 
 using capture::Kind;
 
-Recorder& recorder() { return Recorder::instance(); }
-
 // What sort of memory a mapping is; for one with a file, the file's name in `label`, and which object it is if it is
 // shared memory.
 Kind classify(int protection, int flags, int fd, char* label, std::size_t label_size, SharedObject* object) noexcept {

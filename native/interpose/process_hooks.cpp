@@ -28,8 +28,6 @@ namespace hiwater::interpose {
 
 namespace {
 
-Recorder& recorder() { return Recorder::instance(); }
-
 pid_t hook_fork();
 long hook_syscall(long number, long a, long b, long c, long d, long e, long f);
 

@@ -16,8 +16,6 @@ namespace {
 
 using capture::Kind;
 
-Recorder& recorder() { return Recorder::instance(); }
-
 // Interpreters with a GIL of their own call these allocators meanwhile: they read a function and its context one after
 // the other, without a lock. So only functions are exchanged, each in one store, and ours take the context of what lies
 // below. Which domain a call belongs to is part of the function.
@@ -333,7 +331,6 @@ bool remove() noexcept {
 }
 
 // --- tools below us
-// --------------------------------------------------------------------------------------------------------------------
 
 // A tool whose functions were in the table before ours may look whether they still are, and put them there again if
 // not, on top of those that it finds (Scalene does). Ours would then lie above its and below them. So to that library,
@@ -361,7 +358,6 @@ PyMemAllocatorEx* table_for(const void* caller, PyMemAllocatorDomain name) noexc
 }
 
 // --- arenas
-// ------------------------------------------------------------------------------------------------------------------------
 
 PyObjectArenaAllocator g_arena_below;
 bool g_arena_installed = false;
@@ -400,7 +396,6 @@ void remove_arenas() noexcept {
 }
 
 // --- code objects
-// --------------------------------------------------------------------------------------------------------------------
 
 destructor g_code_dealloc = nullptr;
 
@@ -424,7 +419,6 @@ void remove_code_watch() noexcept {
 }
 
 // --- figures of CPython's own allocator
-// --------------------------------------------------------------------------------------------------
 
 // sys._debugmallocstats() shows them if that allocator is the one in force, which it knows by the function in its
 // table. So ours makes room for the call, during which nothing is allocated under this GIL. Its method is shared by all

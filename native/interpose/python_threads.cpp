@@ -60,66 +60,53 @@ PythonThread read_thread(PyObject* thread) noexcept {
     return PythonThread(thread);
 }
 
-void tell(PyObject* thread) noexcept {
-    if (Recorder::is_inside()) return;
-    const PythonThread known = read_thread(thread);
-    if (known.id != 0 && known.name.text[0] != '\0')
-        Recorder::instance().name_thread(known.id, known.name.text, known.name.of);
+void tell(const PythonThread& known) noexcept {
+    if (Recorder::is_inside() || known.id == 0 || known.name.text[0] == '\0') return;
+    recorder().name_thread(known.id, known.name.text, known.name.of);
 }
 
-// `thread.name = …` calls a Python function. Its way of being called is ours meanwhile, which no program sees.
-PyFunctionObject* g_setter = nullptr;
-vectorcallfunc g_below = nullptr;
-
-// Without an import: a program without `threading` has no names of threads.
-PyObject* threading_module() noexcept {
-    PyObject* const modules = PyImport_GetModuleDict();
-    return modules == nullptr ? nullptr : Py_XNewRef(PyDict_GetItemString(modules, "threading"));
-}
-
-// threading._active: thread objects by id, of threads that run. Null where there is none.
+// threading._active: thread objects by id, of threads that run. Null where there is none. Without an import: a program
+// without `threading` has no names of threads.
 PyObject* active_threads() noexcept {
-    PyObject* const threading = threading_module();
+    PyObject* const modules = PyImport_GetModuleDict();
+    PyObject* const threading = modules != nullptr ? PyDict_GetItemString(modules, "threading") : nullptr;
     PyObject* active = threading != nullptr ? PyObject_GetAttrString(threading, "_active") : nullptr;
     if (active != nullptr && !PyDict_Check(active)) Py_CLEAR(active);
-    Py_XDECREF(threading);
     return active;
 }
 
-// Its id may be another's by now where it has ended.
-bool is_active(PyObject* thread) noexcept {
-    BusyGuard busy;
-    PyObject* const active = active_threads();
-    PyObject* const id = active != nullptr ? PyObject_GetAttrString(thread, "_ident") : nullptr;
-    const bool found = id != nullptr && PyDict_GetItem(active, id) == thread;
-    Py_XDECREF(id);
-    Py_XDECREF(active);
-    return found;
-}
-
-PyObject* set_name(PyObject* setter, PyObject* const* arguments, std::size_t count, PyObject* names) {
-    PyObject* const result = g_below(setter, arguments, count, names);
-    if (result != nullptr && PyVectorcall_NARGS(count) > 0 && recording()) {
+// The interpreter clears a thread's state at the thread's end, which has the GIL, and then what the state's dict holds.
+// In the child of a fork it clears those of threads that the child does not have.
+void read_last_name(PyObject* capsule) {
+    auto* const thread = static_cast<PyObject*>(PyCapsule_GetPointer(capsule, nullptr));
+    if (recording()) {
         ErrorKept error;
-        if (is_active(arguments[0])) tell(arguments[0]);
+        if (const PythonThread known = read_thread(thread); known.id == ::pthread_self()) tell(known);
     }
-    return result;
+    Py_DECREF(thread);  // with all that is the program's in it
+    // Freed next, it is not taken for a block from before the recording.
+    tls.unknown_free = reinterpret_cast<char*>(capsule) - (PyObject_IS_GC(capsule) != 0 ? 2 * sizeof(void*) : 0);
 }
 
-void follow_names(PyObject* threading) noexcept {
-    if (g_setter != nullptr) return;
-    PyObject* const type = PyObject_GetAttrString(threading, "Thread");
-    PyObject* const property = type != nullptr ? PyObject_GetAttrString(type, "name") : nullptr;
-    PyObject* const setter = property != nullptr ? PyObject_GetAttrString(property, "fset") : nullptr;
-    if (setter != nullptr && PyFunction_Check(setter)) {
-        g_setter = reinterpret_cast<PyFunctionObject*>(Py_NewRef(setter));
-        g_below = g_setter->vectorcall;
-        g_setter->vectorcall = set_name;
+void watch_end(PyThreadState* state, PyObject* thread) noexcept {
+    constexpr const char* key = "hiwater";
+    BusyGuard busy;
+    if (state->dict == nullptr) state->dict = PyDict_New();
+    if (state->dict == nullptr || PyDict_GetItemString(state->dict, key) != nullptr) return;
+    PyObject* const capsule = PyCapsule_New(thread, nullptr, nullptr);
+    if (capsule != nullptr && PyDict_SetItemString(state->dict, key, capsule) == 0) {
+        PyCapsule_SetDestructor(capsule, read_last_name);
+        Py_INCREF(thread);
     }
-    PyErr_Clear();
-    Py_XDECREF(setter);
-    Py_XDECREF(property);
-    Py_XDECREF(type);
+    Py_XDECREF(capsule);
+}
+
+PyThreadState* newest_state() noexcept { return PyInterpreterState_ThreadHead(PyInterpreterState_Get()); }
+
+PyThreadState* state_of(pthread_t id) noexcept {
+    PyThreadState* state = newest_state();
+    while (state != nullptr && state->thread_id != id) state = PyThreadState_Next(state);
+    return state;
 }
 
 }  // namespace
@@ -131,35 +118,29 @@ void name_started_thread(ThreadName* out) noexcept {
     if (thread == nullptr) return;
     ErrorKept error;
     *out = PythonThread(thread).name;
-    if (PyObject* const threading = threading_module()) {
-        follow_names(threading);
-        Py_DECREF(threading);
-    }
+    // The interpreter makes the state before the thread.
+    if (PyThreadState* const started = newest_state(); started != PyThreadState_Get()) watch_end(started, thread);
 }
 
-void name_python_threads() noexcept {
+void name_python_threads(bool watch_ends) noexcept {
     ErrorKept error;
-    PyObject *threading, *active, *threads;
+    PyObject* threads;
     {
         BusyGuard busy;
-        threading = threading_module();
-        active = active_threads();
+        PyObject* const active = active_threads();
         threads = active != nullptr ? PyDict_Values(active) : nullptr;
-        if (threading != nullptr) follow_names(threading);
+        Py_XDECREF(active);
     }
     const Py_ssize_t count = threads != nullptr ? PyList_GET_SIZE(threads) : 0;
-    for (Py_ssize_t i = 0; i < count; ++i) tell(PyList_GET_ITEM(threads, i));
+    for (Py_ssize_t i = 0; i < count; ++i) {
+        PyObject* const thread = PyList_GET_ITEM(threads, i);
+        const PythonThread known = read_thread(thread);
+        tell(known);
+        PyThreadState* const state = watch_ends ? state_of(known.id) : nullptr;
+        if (state != nullptr) watch_end(state, thread);
+    }
     BusyGuard busy;
-    PyErr_Clear();
     Py_XDECREF(threads);
-    Py_XDECREF(active);
-    Py_XDECREF(threading);
-}
-
-void forget_python_threads() noexcept {
-    if (g_setter == nullptr || g_setter->vectorcall != set_name) return;
-    g_setter->vectorcall = g_below;
-    Py_CLEAR(g_setter);
 }
 
 }  // namespace hiwater::interpose

@@ -36,7 +36,7 @@ SharedObject object_of(int fd, Which which) noexcept {
 int made(int fd) noexcept {
     if (fd < 0 || !recording()) return fd;
     const SharedObject object = object_of(fd, Which::every);
-    if (object.is_named()) Recorder::instance().on_shared_object(object);
+    if (object.is_named()) recorder().on_shared_object(object);
     return fd;
 }
 
@@ -49,7 +49,7 @@ template <typename Call>
 int sized(int fd, std::int64_t bytes, Call call) {
     const SharedObject object = recording() && bytes > 0 ? object_of(fd, Which::empty) : SharedObject{};
     const int result = call();
-    if (result == 0 && object.is_named()) Recorder::instance().on_shared_object(object);
+    if (result == 0 && object.is_named()) recorder().on_shared_object(object);
     return result;
 }
 

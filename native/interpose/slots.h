@@ -2,11 +2,11 @@
 //
 // Two moves do it, both of them once, at the start:
 //   1. Each loaded module's call slots (JUMP_SLOT, GLOB_DAT and absolute relocations) that name a hooked function are
-//   overwritten.
+//      overwritten.
 //   2. The symbol-table entry of the function, in the module that defines it, is pointed at ours. From then on the
-//   loader itself
-//      binds every module loaded later to us — constructors included — and dlsym and ctypes get our function too. So
-//      nothing has to be done at a dlopen, and dlopen and dlsym need no hooks that could disturb RUNPATH or RTLD_NEXT.
+//      loader itself binds every module loaded later to us — constructors included — and dlsym and ctypes get our
+//      function, too. So nothing has to be done at a dlopen, and dlopen and dlsym need no hooks that could disturb
+//      RUNPATH or RTLD_NEXT.
 // Pointers taken while we were in place may be kept for ever, so our functions stay callable after the restore and then
 // only pass on.
 #pragma once

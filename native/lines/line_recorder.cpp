@@ -27,7 +27,6 @@ LineThread& own_state() noexcept {
 }
 
 // --- resident memory
-// -------------------------------------------------------------------------------------------------------------
 
 std::int64_t resident_now() noexcept {
     static const bool is_kept = (own_files::statm.keep(), true);  // each line reads it
@@ -50,7 +49,6 @@ private:
 };
 
 // --- segments
-// --------------------------------------------------------------------------------------------------------------------
 
 // Returns whether no other frame of this thread has the line open, and notes that it is open now.
 bool take(LineThread& thread, const Frame& frame, LineFigure& line) noexcept {
@@ -112,7 +110,6 @@ void close_segment(LineThread& thread, Frame& frame, Resident& resident) noexcep
 }
 
 // --- frames
-// ----------------------------------------------------------------------------------------------------------------------
 
 std::uint32_t g_generation = 0;  // moves when something is switched off
 
@@ -313,7 +310,6 @@ void on_exit(const void* frame, bool suspends) noexcept {
 }
 
 // --- recorders
-// -------------------------------------------------------------------------------------------------------------------
 
 LineRecorder::~LineRecorder() {
     set_active(false);

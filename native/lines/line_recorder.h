@@ -144,8 +144,8 @@ private:
 };
 
 // --- events, in the thread they happen in
-// ---------------------------------------------------------------------------------------- `frame` identifies the
-// activation. A frame is added at its first line event: it may have begun before it was watched.
+
+// `frame` identifies the activation. A frame is added at its first line event: it may have begun before it was watched.
 bool is_watched(const void* code) noexcept;
 // To be called before each event, for meters and listeners. What they run may switch recorders on and off, or let other
 // threads do so: nothing of the event may have begun. False when one of them interrupts the program. What a listener

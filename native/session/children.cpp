@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -60,24 +59,12 @@ const char* reason_not_recorded(char* const* arguments) noexcept {
     return "";
 }
 
-// A page that this process and its children by fork share. Null when the kernel refuses.
-void* map_shared_page() noexcept {
-    own_limit.add(kPage);
-    void* const page = raw::mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (page == MAP_FAILED) {
-        own_limit.remove(kPage);
-        return nullptr;
-    }
-    own_ranges.add(page, kPage);
-    return page;
-}
-
 }  // namespace
 
 void Children::begin(const StartOptions& options, const char* path) {
     end();
     delete std::exchange(options_, nullptr);
-    if (refused_ != nullptr) unmap_pages(std::exchange(refused_, nullptr), kPage);
+    unmap_pages(std::exchange(refused_, nullptr), kPage);
     refused_pid_ = 0;
     is_child_ = !options.run_variable.empty() && !options.run_folder.empty();
     if (options.run_variable.empty()) return;
@@ -86,7 +73,7 @@ void Children::begin(const StartOptions& options, const char* path) {
     if (!folder_.set(folder.c_str()) || !set_variable(options.run_variable + folder)) return;
     options_ = new StartOptions(options);
     options_->run_folder = folder;
-    refused_ = static_cast<Refused*>(map_shared_page());
+    refused_ = static_cast<Refused*>(map_shared_pages(kPage));
     refused_pid_ = refused_ == nullptr ? 0 : ::getpid();
 }
 

@@ -138,7 +138,7 @@ void note(int number, const siginfo_t& info, const void* context) noexcept {
     auto how = capture::EndedBy::signal;
     if (number == SIGABRT && g_is_fatal_error.load(std::memory_order_relaxed)) how = capture::EndedBy::fatal_error;
     if (is_stack_overflow(number, info, context)) how = capture::EndedBy::stack_overflow;
-    if (is_begun()) Recorder::instance().note_exit({how, -1, number});
+    if (is_begun()) recorder().note_exit({how, -1, number});
 }
 
 int program_action(int number, const struct sigaction* action, struct sigaction* old) noexcept {

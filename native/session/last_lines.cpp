@@ -87,7 +87,7 @@ bool answered(int fd) noexcept {
 
 void LastLines::begin(const std::vector<std::string>& command) {
     pid_ = 0;
-    if (arguments_ != nullptr) unmap_pages(std::exchange(arguments_, nullptr), bytes_);
+    unmap_pages(std::exchange(arguments_, nullptr), bytes_);
     if (command.empty()) return;
     const std::size_t pointers = (command.size() + 2) * sizeof(char*);
     bytes_ = pointers;
@@ -119,7 +119,7 @@ void LastLines::write_at_death() noexcept {
     const int answer = start();
     if (answer < 0) return;
     constexpr int kOwnThreads = 1;  // that of the sampler
-    if (process::count_threads() <= 1 + kOwnThreads || ::getppid() <= 1) {
+    if (process::read_stat().threads <= 1 + kOwnThreads || ::getppid() <= 1) {
         answered(answer);
     } else {
         raw::close(answer);
@@ -129,7 +129,7 @@ void LastLines::write_at_death() noexcept {
 int LastLines::start() noexcept {
     // A filter of system calls may end a process for what it does not expect. Several threads may die at once.
     pid_t process = ::getpid();
-    if (Recorder::instance().are_calls_filtered() || !pid_.compare_exchange_strong(process, 0)) return -1;
+    if (recorder().are_calls_filtered() || !pid_.compare_exchange_strong(process, 0)) return -1;
     int ends[2];
     if (::pipe2(ends, O_CLOEXEC) != 0) return -1;
     if (ends[1] <= STDERR_FILENO) {  // the program has closed its standard streams

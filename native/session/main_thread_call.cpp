@@ -24,13 +24,13 @@ MainThreadCall::MainThreadCall(Function function) noexcept : next_(first_), func
 
 void MainThreadCall::request() noexcept {
     if (is_due_.load(std::memory_order_acquire))
-        return Recorder::instance().request_attention();  // no event of the main thread yet
+        return recorder().request_attention();  // no event of the main thread yet
     if (is_stopped_.load(std::memory_order_relaxed) || is_requested_.exchange(true, std::memory_order_acq_rel)) return;
     if constexpr (kHeardFromOtherThreads) {
         add();
     } else {
         is_due_.store(true, std::memory_order_release);
-        Recorder::instance().request_attention();
+        recorder().request_attention();
     }
 }
 

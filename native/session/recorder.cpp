@@ -17,14 +17,14 @@ namespace hiwater {
 
 using capture::State;
 
-Recorder* Recorder::g_recorder_ = nullptr;
+Recorder* Recorder::the_one_ = nullptr;
 
-void Recorder::make_instance() noexcept {
+void Recorder::make() noexcept {
     // Never destroyed: hooks may be called until the last instruction of the process.
     alignas(Recorder) static unsigned char room[sizeof(Recorder)];
-    if (g_recorder_ != nullptr) return;
-    g_recorder_ = new (room) Recorder();
-    g_recorder_->lock_.merge_accounts_with(g_recorder_);
+    if (the_one_ != nullptr) return;
+    the_one_ = new (room) Recorder();
+    the_one_->lock_.merge_accounts_with(the_one_);
 }
 
 std::uint64_t Recorder::now_ns() const noexcept { return process::monotonic_ns() - started_ns_; }
@@ -77,7 +77,7 @@ int Recorder::start(const StartOptions& options, const process::Moment* began) {
             if (!is_kept) capture::file_guard::end();
         }
     } guard;
-    if (!options.only_counters) capture::file_guard::begin([] { instance().give_up(kTruncated); }, fatal_signals::note);
+    if (!options.only_counters) capture::file_guard::begin([] { recorder().give_up(kTruncated); }, fatal_signals::note);
     last_peak_ = {};
     last_program_peak_ = 0;
     if (int error = options.only_counters ? file_.create_in_memory() : file_.create(options.path.c_str(), options.mode))
@@ -170,6 +170,17 @@ void Recorder::store_counts() noexcept {
     h.unknown_frees = unknown_frees_.load(std::memory_order_relaxed);
 }
 
+// Under the lock: close() closes the capture, and everything that spoke of it is forgotten.
+template <typename Close>
+void Recorder::let_go(const Close& close, bool is_leaving) noexcept {
+    is_leaving ? fatal_signals::leave() : fatal_signals::end();
+    accounts_.read_in_pieces(nullptr);
+    close();
+    if (is_leaving) return;
+    capture::file_guard::end();
+    forget_tables();
+}
+
 void Recorder::stop(int exit_code, bool carry, bool heap_has_headers, bool is_leaving) {
     BusyGuard busy;
     process::Resident resident;
@@ -181,10 +192,7 @@ void Recorder::stop(int exit_code, bool carry, bool heap_has_headers, bool is_le
     set_mode(Mode::off);
     capture::Header& h = file_.header();
     carried_ = carry ? heap_now() : Heap{};
-    if (only_counters_) {
-        close_capture(State::ended);
-        return;
-    }
+    if (only_counters_) return let_go([&] { file_.finish(State::ended); });
     if (known) note_resident(resident.now_bytes, resident.peak_bytes);
     h.heartbeat_ns = h.ended_ns = now_ns();
     h.exit_code = exit_code;
@@ -218,7 +226,8 @@ void Recorder::stop(int exit_code, bool carry, bool heap_has_headers, bool is_le
     }
     const State state = failed ? State::failed : State::ended;
     const Children::Ended ended = figures_at_end(state);
-    const capture::CaptureFile::Ending ending = close_capture(state, is_leaving);
+    capture::CaptureFile::Ending ending{};
+    let_go([&] { ending = file_.finish(state); }, is_leaving);
     last_.path = path_ = ending.path.text;
     last_.fate = in_words(ending.fate);
     last_.is_lost = ending.fate == capture::CaptureFile::Fate::lost || ending.fate == capture::CaptureFile::Fate::cut;
@@ -249,26 +258,8 @@ bool Recorder::leave_row_alone(bool heap_has_headers, bool is_leaving, capture::
     children.note_ended(figures_at_end(State::ended), "");
     last_ = {};
     last_.path = path_;
-    is_leaving ? fatal_signals::leave() : fatal_signals::end();
-    accounts_.read_in_pieces(nullptr);
-    file_.discard();
-    if (!is_leaving) {
-        capture::file_guard::end();
-        forget_tables();
-    }
+    let_go([&] { file_.discard(); }, is_leaving);
     return true;
-}
-
-// Under the lock: closes the capture and forgets everything that spoke of it.
-capture::CaptureFile::Ending Recorder::close_capture(State state, bool is_leaving) noexcept {
-    is_leaving ? fatal_signals::leave() : fatal_signals::end();
-    accounts_.read_in_pieces(nullptr);
-    const capture::CaptureFile::Ending ending = file_.finish(state);
-    if (!is_leaving) {
-        capture::file_guard::end();
-        forget_tables();
-    }
-    return ending;
 }
 
 void Recorder::forget_tables() noexcept {

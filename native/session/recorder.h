@@ -50,13 +50,12 @@ namespace hiwater {
 
 class Recorder final : ThreadLocalAccounting {
 public:
-    static Recorder& instance() noexcept { return *g_recorder_; }
-    static void make_instance() noexcept;
+    static void make() noexcept;
 
     // --- control; the caller holds the GIL
-    // ------------------------------------------------------------------------------- Returns 0 or an errno value. The
-    // capture is at path(): another path than the given one where a living process writes to that. `began`: for the
-    // child of a fork, a moment before that.
+
+    // Returns 0 or an errno value. The capture is at path(): another path than the given one where a living process
+    // writes to that. `began`: for the child of a fork, a moment before that.
     int start(const StartOptions& options, const process::Moment* began = nullptr);
     const std::string& path() const noexcept { return path_; }
     // Ends the recording; the hooks are out already. `exit_code` -1: unknown. With `carry` the heap's meters continue
@@ -89,8 +88,9 @@ public:
     void leave_own_work() noexcept;
 
     // --- the heap's meters; the caller holds the GIL
-    // --------------------------------------------------------------------- Bytes and blocks allocated since counting
-    // began and not freed; the count continues where the way of counting changes.
+
+    // Bytes and blocks allocated since counting began and not freed; the count continues where the way of counting
+    // changes.
     struct Heap {
         std::int64_t live_bytes, live_blocks, python_bytes, native_bytes, mapping_bytes, shared_bytes;
     };
@@ -105,7 +105,8 @@ public:
     void stop_peak_reading() noexcept;
 
     // --- events; any thread, any time
-    // ------------------------------------------------------------------------------------- Returns the block.
+
+    // Returns the block.
     template <capture::Kind kKind>
     void* on_alloc(void* block, std::size_t bytes) noexcept {
         return sampled() ? record_if_sampled<kKind>(block, bytes) : record<kKind>(block, bytes);
@@ -190,7 +191,6 @@ public:
     std::uint32_t session() const noexcept { return session_; }
 
     // --- holders
-    // -------------------------------------------------------------------------------------------------------------
     // Begins a search for what holds the interpreter's objects; the caller holds the GIL. Then, after search.wait(),
     // which needs no GIL, what it found is added to the capture. Both return 0 or an errno value: ENOENT, nothing is
     // recorded; ENOSPC, there is no room for more. `request`: the number of the request from outside that it answers;
@@ -206,15 +206,15 @@ public:
     void answer_search(std::uint32_t request, int error) noexcept;
 
     // --- devices; the caller holds the GIL
-    // ---------------------------------------------------------------------------------- Calls work(devices, now) under
-    // the lock; not where nothing is recorded. Where there is no room for a figure, it is left out.
+
+    // Calls work(devices, now) under the lock; not where nothing is recorded. Where there is no room for a figure, it
+    // is left out.
     template <typename Work>
     void on_devices(const Work& work) noexcept {
         if_recorded([&] { work(devices_, now_ns()); });
     }
 
     // --- periodic work
-    // -----------------------------------------------------------------------------------------------------
     // `resident_bytes` -1 where it could not be read; `kernel_peak_bytes` 0 where it was not read this time.
     void tick(std::uint64_t now_ns, std::int64_t resident_bytes, std::int64_t kernel_peak_bytes) noexcept;
     std::uint64_t now_ns() const noexcept;
@@ -287,7 +287,8 @@ public:
 
 private:
     Recorder() = default;
-    static Recorder* g_recorder_;
+    static Recorder* the_one_;
+    friend Recorder& recorder() noexcept;
 
     static LockTicket* ticket() noexcept { return tls.thread == nullptr ? nullptr : &tls.thread->ticket; }
     Thread* mine() noexcept {
@@ -455,7 +456,8 @@ private:
     void append_fact(const std::string& name, const std::string& value);
     bool leave_row_alone(bool heap_has_headers, bool is_leaving, capture::InPieces& pieces) noexcept;
     Children::Ended figures_at_end(capture::State state) noexcept;
-    capture::CaptureFile::Ending close_capture(capture::State state, bool is_leaving = false) noexcept;
+    template <typename Close>
+    void let_go(const Close& close, bool is_leaving = false) noexcept;
     void forget_tables() noexcept;
     void forget_how_to_record() noexcept;
     void forget_tables_of_parent() noexcept;
@@ -541,5 +543,8 @@ private:
     std::int64_t gone_bytes_ = 0;  // allocated in this recording by threads that have ended
     std::uint64_t gone_blocks_ = 0;
 };
+
+// The process's, once it is made.
+inline Recorder& recorder() noexcept { return *Recorder::the_one_; }
 
 }  // namespace hiwater

@@ -59,7 +59,7 @@ private:
     template <typename Call>
     static void each(const Call& call) noexcept {
         for (OwnFile* const file : own_files::kOfSampler) call(*file);
-        Recorder::instance().each_file_of_limits(call);
+        recorder().each_file_of_limits(call);
     }
     bool are_kept_ = false;
 };
@@ -290,7 +290,7 @@ enum class Reads { memory, limits, shared_pages };  // each with those before it
 // end.
 void take_sample(Reads reads) noexcept {
     BusyGuard busy;
-    Recorder& recorder = Recorder::instance();
+    Recorder& recorder = hiwater::recorder();
     const std::uint64_t now = recorder.now_ns();
     g_sampled_ns.store(now, std::memory_order_relaxed);
     std::int64_t address_space_bytes = -1;
@@ -303,7 +303,7 @@ void take_sample(Reads reads) noexcept {
 
 bool is_sample_due() noexcept {
     constexpr std::uint64_t kSpacing = 10 * kMillisecond;
-    return Recorder::instance().now_ns() >= g_sampled_ns.load(std::memory_order_relaxed) + kSpacing;
+    return recorder().now_ns() >= g_sampled_ns.load(std::memory_order_relaxed) + kSpacing;
 }
 
 // When the next sample is due.
@@ -351,7 +351,7 @@ void end_as_main_thread() noexcept {
 }
 
 void run() {
-    Recorder& recorder = Recorder::instance();
+    Recorder& recorder = hiwater::recorder();
     recorder.lock().allow_bias();
     std::uint64_t last_peak_ns = 0, now = recorder.now_ns();
     Pace pace;
@@ -467,7 +467,7 @@ void start_later() noexcept {
     prepare(true);
     g_is_young_child.store(true, std::memory_order_relaxed);
     g_paused_at.store(process::monotonic_ns(), std::memory_order_relaxed);
-    Recorder::instance().ask_python();
+    recorder().ask_python();
 }
 
 void stop() noexcept {
@@ -476,10 +476,10 @@ void stop() noexcept {
     const bool has_waited = g_paused_at.exchange(0, std::memory_order_relaxed) != 0 && is_sample_due();
     g_thread.end();
     if (has_relatives() && !children.is_child()) {
-        Recorder& recorder = Recorder::instance();
+        Recorder& recorder = hiwater::recorder();
         g_relatives.read_last(recorder, recorder.now_ns());
     }
-    if ((g_shared.end_wait() || has_waited) && !Recorder::instance().is_row_enough()) take_sample(Reads::shared_pages);
+    if ((g_shared.end_wait() || has_waited) && !recorder().is_row_enough()) take_sample(Reads::shared_pages);
     g_files.release();
 }
 
@@ -503,7 +503,7 @@ void note_forked() noexcept {
     const std::uint64_t now = process::monotonic_ns();
     std::uint64_t paused = g_paused_at.load(std::memory_order_acquire);
     if (paused != 0) g_paused_at.compare_exchange_strong(paused, now);
-    Recorder::instance().ask_python();
+    recorder().ask_python();
     g_after_fork.expect(now);
 }
 
@@ -513,7 +513,7 @@ bool is_to_rest() noexcept {
     const std::uint64_t now = process::coarse_monotonic_ns();
     if (now < paused + kQuietAfterFork) return true;
     return g_is_young_child.load(std::memory_order_relaxed) && now < paused + kQuietInChild &&
-           Recorder::instance().live_bytes() < kWorthSampling;
+           recorder().live_bytes() < kWorthSampling;
 }
 
 void resume() noexcept {

@@ -100,7 +100,6 @@ std::string Recorder::self_check() {
 }
 
 // --- the heap's meters
-// ---------------------------------------------------------------------------------------------------------
 
 Recorder::Heap Recorder::heap_now() noexcept {
     if (!file_.is_open()) return carried_;

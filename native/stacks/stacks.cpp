@@ -49,11 +49,10 @@ bool is_dying(const void* code) noexcept {
 }  // namespace
 
 // --- threads
-// -------------------------------------------------------------------------------------------------------------
 
 void Recorder::give_thread_back(void* thread) noexcept {
     auto* t = static_cast<Thread*>(thread);
-    Recorder& self = instance();
+    Recorder& self = recorder();
     if (t->ticket.active.load(std::memory_order_relaxed) != 0)
         self.abandon(t);  // a signal handler ended the thread during an event
     BusyGuard busy;
@@ -144,7 +143,6 @@ void Recorder::sync(Thread& t, std::uint32_t start_node) {
 }
 
 // --- stacks
-// --------------------------------------------------------------------------------------------------------------
 
 // A (parent, instruction) pair this thread has not met lately. Under the lock.
 void Recorder::intern_slot(Thread& t, const hw_slot& slot, std::uint64_t key, Thread::Edge* edge) {

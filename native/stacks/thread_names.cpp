@@ -199,7 +199,6 @@ void ThreadNames::forget() noexcept {
 }
 
 // --- events
-// ------------------------------------------------------------------------------------------------------------------
 
 // Under both locks.
 void Recorder::show_name(Thread& t, bool is_last) {

@@ -2,12 +2,14 @@
  *   hw_frame          the interpreter's frame struct
  *   attached_frame()  the current frame of the state that is attached to the calling thread, which has the GIL; or NULL
  *   top_frame(memo)   the calling thread's current frame, or NULL; of a state that runs on another thread meanwhile:
- * NULL top_frame_with_gil(memo)  the same for a thread that holds the GIL, where a quick check can show it, and else
- * NULL may_tag(memo)    whether the frames of the memo can run on no other thread now: their state is attached to this
- * one frame_instr(f)    the instruction pointer frame_code(f)     the code object, or NULL for an interpreter's helper
- * frame frame_first_local(f)  its first local variable, borrowed frame_height_at_call(f, above)  how many words of its
- * local variables and its evaluation stack, which lies behind them, are in use while `above`, which it called, runs;
- * negative where that is not sure
+ *                     NULL
+ *   top_frame_with_gil(memo)  the same for a thread that holds the GIL, where a quick check can show it, and else NULL
+ *   may_tag(memo)    whether the frames of the memo can run on no other thread now: their state is attached to this one
+ *   frame_instr(f)    the instruction pointer
+ *   frame_code(f)     the code object, or NULL for an interpreter's helper frame
+ *   frame_first_local(f)  its first local variable, borrowed
+ *   frame_height_at_call(f, above)  how many words of its local variables and its evaluation stack, which lies behind
+ *                     them, are in use while `above`, which it called, runs; negative where that is not sure
  *
  * Budget: a stack that has not changed costs two compares a frame. The links are compared from the top down, so a frame
  * is read only after the frame above it has been seen to link to it: memory that is no longer a frame is never touched.

@@ -1,7 +1,9 @@
-// A simple model of the accounts: every event changes a plain table, and the peak is a copy of that table.
+// Accounts in a capture, and a simple model of them: every event changes a plain table, and the peak is a copy of that
+// table.
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "accounting/accounts.h"
@@ -53,6 +55,36 @@ struct AccountsModel {
         open = {sum(), live};
     }
     const Slice& peak() const { return open.peak.bytes > best.peak.bytes ? open : best; }
+};
+
+struct AccountsInFile {
+    const Folder folder;
+    const std::string path = folder.file("a.hiw");
+    capture::CaptureFile file;
+    Accounts accounts;
+
+    AccountsInFile() {
+        REQUIRE(make(file, path) == 0);
+        accounts.attach(file);
+    }
+    // What a reader finds is what the model says.
+    void compare(const FileView& view, const AccountsModel& model) const {
+        const AccountsModel::Figures live = model.sum();
+        if (view.header().live_bytes != live.bytes || view.header().live_blocks != live.blocks)
+            FAIL("live is ", view.header().live_bytes, ", not ", live.bytes);
+        for (std::uint32_t id = 1; id < model.live.size(); ++id) {
+            const auto& record = view.record<capture::AccountRecord>(capture::Table::accounts, id);
+            if (FileView::Figures{record.live_bytes, record.live_blocks} != model.live[id])
+                FAIL("account ", id, " holds ", record.live_bytes);
+            if (record.total_bytes != model.total_bytes[id] || record.total_blocks != model.total_blocks[id])
+                FAIL("the total of account ", id);
+            if (view.at_slice_peak(id) != model.open.at_slice_peak[id])
+                FAIL("account ", id, " held ", view.at_slice_peak(id).bytes, " at the slice's peak");
+            if (view.at_peak(id) != model.peak().at_slice_peak[id])
+                FAIL("account ", id, " held ", view.at_peak(id).bytes, " at the peak");
+        }
+        if (!accounts.is_consistent()) FAIL("the accounts find themselves inconsistent");
+    }
 };
 
 }  // namespace hiwater::tests

@@ -1,6 +1,5 @@
 #include "accounting/accounts.h"
 
-#include <string>
 #include <vector>
 
 #include "accounts_model.h"
@@ -14,10 +13,7 @@ using capture::Table;
 namespace {
 
 // The accounts, the simple model, and a reader of the file. After every event all three must agree.
-struct Triplet {
-    Folder folder;
-    capture::CaptureFile file;
-    Accounts accounts;
+struct Triplet : AccountsInFile {
     AccountsModel model;
     std::uint64_t now = 0;
 
@@ -27,10 +23,6 @@ struct Triplet {
     };
     std::vector<Taken> blocks, taken;  // live blocks; blocks that a call took and may put back
 
-    Triplet() {
-        REQUIRE(make(file, folder.file("a.hiw")) == 0);
-        accounts.attach(file);
-    }
     std::uint32_t some_account(Trace& trace) {
         if (model.live.size() > 1 && !trace.one_in(12))
             return static_cast<std::uint32_t>(1 + trace.below(model.live.size() - 1));
@@ -99,9 +91,7 @@ struct Triplet {
 
     void compare(const FileView& view) const {
         const capture::Header& h = view.header();
-        const AccountsModel::Figures live = model.sum();
-        if (h.live_bytes != live.bytes || h.live_blocks != live.blocks)
-            FAIL("live is ", h.live_bytes, ", not ", live.bytes);
+        AccountsInFile::compare(view, model);
         if (h.slice_peak_bytes != model.open.peak.bytes || h.slice_peak_blocks != model.open.peak.blocks)
             FAIL("the slice's peak is ", h.slice_peak_bytes);
         if (view.peak() != model.peak().peak)
@@ -109,22 +99,10 @@ struct Triplet {
         if (accounts.peak_bytes() != view.peak().bytes || accounts.peak_blocks() != view.peak().blocks)
             FAIL("two peaks");
         if (view.count(Table::accounts) != model.live.size()) FAIL(view.count(Table::accounts), " accounts");
-        for (std::uint32_t id = 1; id < model.live.size(); ++id) compare_account(view, id);
-        if (!accounts.is_consistent()) FAIL("the accounts find themselves inconsistent");
-    }
-    void compare_account(const FileView& view, std::uint32_t id) const {
-        const auto& record = view.record<capture::AccountRecord>(Table::accounts, id);
-        const FileView::Figures live{record.live_bytes, record.live_blocks};
-        if (live != model.live[id]) FAIL("account ", id, " holds ", live.bytes);
-        if (record.total_bytes != model.total_bytes[id] || record.total_blocks != model.total_blocks[id])
-            FAIL("the total of account ", id);
-        if (view.at_slice_peak(id) != model.open.at_slice_peak[id])
-            FAIL("account ", id, " held ", view.at_slice_peak(id).bytes, " at the slice's peak");
-        if (view.at_peak(id) != model.peak().at_slice_peak[id])
-            FAIL("account ", id, " held ", view.at_peak(id).bytes, " at the peak");
-        const Accounts::Figures slice_peak = accounts.at_slice_peak(id), peak = accounts.at_peak(id);
-        if (slice_peak.bytes != view.at_slice_peak(id).bytes || peak.bytes != view.at_peak(id).bytes)
-            FAIL("two figures of account ", id);
+        for (std::uint32_t id = 1; id < model.live.size(); ++id)
+            if (accounts.at_slice_peak(id).bytes != view.at_slice_peak(id).bytes ||
+                accounts.at_peak(id).bytes != view.at_peak(id).bytes)
+                FAIL("two figures of account ", id);
     }
     // Slices list changes only: replayed in order they give all of each slice's peak.
     void compare_slices(const FileView& view) const {
@@ -164,10 +142,10 @@ TEST_CASE("after every event the accounts, the simple model and a reader of the 
             CAPTURE(step);
             t.event(trace);
             // The file grows: a reader that mapped it before would not see what is new.
-            if (step % 200 == 0) CHECK(FileView(t.folder.file("a.hiw")).is_whole());
-            t.compare(FileView(t.folder.file("a.hiw")));
+            if (step % 200 == 0) CHECK(FileView(t.path).is_whole());
+            t.compare(FileView(t.path));
         }
-        t.compare_slices(FileView(t.folder.file("a.hiw")));
+        t.compare_slices(FileView(t.path));
     });
 }
 
@@ -210,8 +188,7 @@ TEST_CASE("temporaries are counted by account") {
     const std::uint32_t a = t.accounts.account(1, Kind::native);
     t.accounts.count_temporary(a);
     t.accounts.count_temporary(a);
-    CHECK(FileView(t.folder.file("a.hiw")).record<capture::AccountPeakRecord>(Table::account_peaks, a).temporaries ==
-          2);
+    CHECK(FileView(t.path).record<capture::AccountPeakRecord>(Table::account_peaks, a).temporaries == 2);
 }
 
 TEST_CASE("the consistency check sees a figure that was changed") {

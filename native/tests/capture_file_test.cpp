@@ -39,6 +39,23 @@ bool holds_nodes(const FileView& view, std::uint64_t count) {
     return true;
 }
 
+// A capture with nodes.
+struct Nodes {
+    const Folder folder;
+    const std::string path = folder.file("a.hiw");
+    CaptureFile file;
+    FileTable<capture::NodeRecord> table;
+
+    explicit Nodes(std::uint64_t count = 0) {
+        REQUIRE(make(file, path) == 0);
+        table.attach(file, Table::nodes);
+        grow(count);
+    }
+    void grow(std::uint64_t count) {
+        while (table.size() < count) table.append(node(table.size()));
+    }
+};
+
 // The descriptor a capture holds: the one that leads to its file.
 int descriptor_of(const std::string& path) {
     struct stat wanted{}, about{};
@@ -80,26 +97,21 @@ TEST_SUITE_BEGIN("capture file");
 
 TEST_CASE("records of several tables, over many extents, are what a reader finds") {
     for_seeds(4, [](Trace& trace) {
-        const Folder folder;
-        const std::string path = folder.file("a.hiw");
-        CaptureFile file;
-        REQUIRE(make(file, path) == 0);
-        FileTable<capture::NodeRecord> nodes;
+        Nodes nodes;
         FileTable<capture::SliceRecord> slices;
-        nodes.attach(file, Table::nodes);
-        slices.attach(file, Table::slices);
+        slices.attach(nodes.file, Table::slices);
         std::vector<std::uint64_t> starts;
         for (std::uint64_t step = 0; step < 60'000; ++step) {
             if (trace.one_in(5)) {
                 starts.push_back(trace.word());
                 slices.append({starts.back(), 0, 0, 0, 0, 0, 0, 0});
             } else {
-                nodes.append(node(nodes.size()));
+                nodes.grow(nodes.table.size() + 1);
             }
         }
-        const FileView view(path);
+        const FileView view(nodes.path);
         CHECK(view.header().extents_used >= 8);
-        CHECK(holds_nodes(view, nodes.size()));
+        CHECK(holds_nodes(view, nodes.table.size()));
         for (std::uint64_t i = 0; i < starts.size(); ++i)
             if (view.record<capture::SliceRecord>(Table::slices, i).start_ns != starts[i]) FAIL("slice ", i);
     });
@@ -136,13 +148,9 @@ TEST_CASE("pages that were given back are not resident, and their records are st
 }
 
 TEST_CASE("a copy is the used part, byte for byte; a finished file has no more") {
-    const Folder folder;
-    const std::string path = folder.file("a.hiw"), copy = folder.file("copy.hiw");
-    CaptureFile file;
-    REQUIRE(make(file, path) == 0);
-    FileTable<capture::NodeRecord> nodes;
-    nodes.attach(file, Table::nodes);
-    for (std::uint64_t i = 0; i < 300'000; ++i) nodes.append(node(i));
+    Nodes nodes(300'000);
+    CaptureFile& file = nodes.file;
+    const std::string &path = nodes.path, copy = nodes.folder.file("copy.hiw");
     const std::uint64_t used = kFirstExtentOffset + file.header().extents_used * kExtentBytes;
     REQUIRE(snapshot(file, copy.c_str(), 7) == 0);
     CHECK(FileView(copy).header().snapshot_ns == 7);
@@ -160,24 +168,21 @@ TEST_CASE("a copy is the used part, byte for byte; a finished file has no more")
 }
 
 TEST_CASE("a capture that grows while its copy is made is whole in the copy; a copy that is given up leaves nothing") {
-    const Folder folder;
-    const std::string path = folder.file("a.hiw"), copy = folder.file("copy.hiw");
-    CaptureFile file;
-    REQUIRE(make(file, path) == 0);
-    FileTable<capture::NodeRecord> nodes;
-    nodes.attach(file, Table::nodes);
+    Nodes nodes;
+    CaptureFile& file = nodes.file;
+    const std::string copy = nodes.folder.file("copy.hiw");
     {
         capture::CaptureCopy given_up, kept;
         REQUIRE(given_up.begin(copy.c_str(), file.mode(), file.used_bytes()) == 0);
         REQUIRE(kept.begin(copy.c_str(), file.mode(), file.used_bytes()) == 0);
-        for (std::uint64_t i = 0; i < 300'000; ++i) nodes.append(node(i));
+        nodes.grow(300'000);
         REQUIRE(kept.fill(file, 7) == 0);
         CHECK_FALSE(std::filesystem::exists(copy));
         REQUIRE(kept.end() == 0);
     }
     CHECK(std::filesystem::file_size(copy) == file.used_bytes());
     CHECK(holds_nodes(FileView(copy), 300'000));
-    CHECK(std::distance(std::filesystem::directory_iterator(folder.path()), {}) == 2);
+    CHECK(std::distance(std::filesystem::directory_iterator(nodes.folder.path()), {}) == 2);
 }
 
 TEST_CASE("a copy that cannot be written leaves nothing and says why") {
@@ -225,19 +230,15 @@ TEST_CASE("the descriptor is out of the program's way, and goes with an exec") {
 TEST_CASE("a capture whose descriptor was closed under it, or given to another file, goes on") {
     for (const bool replaced : {false, true}) {
         CAPTURE(replaced);
-        const Folder folder;
-        const std::string path = folder.file("a.hiw"), other = folder.file("other");
-        CaptureFile file;
-        REQUIRE(make(file, path) == 0);
-        FileTable<capture::NodeRecord> nodes;
-        nodes.attach(file, Table::nodes);
-        const int fd = descriptor_of(path);
+        Nodes nodes;
+        const std::string other = nodes.folder.file("other");
+        const int fd = descriptor_of(nodes.path);
         REQUIRE(fd >= 0);
         const int theirs = ::open(other.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
         REQUIRE((replaced ? ::dup2(theirs, fd) == fd : ::close(fd) == 0));
-        for (std::uint64_t i = 0; i < 200'000; ++i) nodes.append(node(i));
-        file.finish(State::ended);
-        CHECK(holds_nodes(FileView(path), 200'000));
+        nodes.grow(200'000);
+        nodes.file.finish(State::ended);
+        CHECK(holds_nodes(FileView(nodes.path), 200'000));
         CHECK(std::filesystem::file_size(other) == 0);
         CHECK((::fcntl(fd, F_GETFD) >= 0) == replaced);  // the program's file was not closed
         if (replaced) ::close(fd);
@@ -259,32 +260,23 @@ TEST_CASE("letting go of a capture does not close a file that the program put in
 }
 
 TEST_CASE("a capture whose file is gone from its folder and descriptor cannot grow, and what it has is written again") {
-    const Folder folder;
-    const std::string path = folder.file("a.hiw");
-    CaptureFile file;
-    REQUIRE(make(file, path) == 0);
-    FileTable<capture::NodeRecord> nodes;
-    nodes.attach(file, Table::nodes);
-    for (std::uint64_t i = 0; i < 1000; ++i) nodes.append(node(i));
+    Nodes nodes(1000);
+    const std::string& path = nodes.path;
     ::close(descriptor_of(path));
     ::unlink(path.c_str());
     std::string again = path;
     SUBCASE("deleted") {}
     SUBCASE("another file has its name") {
         ::close(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
-        again = folder.file("a.") + std::to_string(::getpid()) + ".hiw";
+        again = nodes.folder.file("a.") + std::to_string(::getpid()) + ".hiw";
     }
-    const auto grow_on = [&] {
-        for (std::uint64_t i = 1000; i < 1'000'000; ++i) nodes.append(node(i));
-    };
-    CHECK_THROWS_AS(grow_on(), NoRoom);
-    const std::uint64_t count = nodes.size();
-    const CaptureFile::Ending ending = file.finish(State::failed);
-    CHECK_FALSE(file.is_open());
+    CHECK_THROWS_AS(nodes.grow(1'000'000), NoRoom);
+    const CaptureFile::Ending ending = nodes.file.finish(State::failed);
+    CHECK_FALSE(nodes.file.is_open());
     CHECK(ending.error == 0);
     CHECK(ending.fate == CaptureFile::Fate::written_again);
     CHECK(ending.path.text == again);
-    CHECK(holds_nodes(FileView(again), count));
+    CHECK(holds_nodes(FileView(again), nodes.table.size()));
     if (again != path) CHECK(std::filesystem::file_size(path) == 0);
 }
 

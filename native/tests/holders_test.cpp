@@ -38,13 +38,12 @@ struct FakeHeap {
     template <typename Visit>
     void each_root(Visit visit) {
         for (const std::size_t root : roots)
-            visit(Label{LabelKind::module, as_type(root)}, Label{LabelKind::variable, as_type(root)},
-                  objects[root].address);
+            visit(Label{HW_MODULE, as_type(root)}, Label{HW_VARIABLE, as_type(root)}, objects[root].address);
     }
     template <typename Visit>
     void references(std::uintptr_t address, bool, Visit visit) {
         for (const std::size_t to : objects[places.at(address)].refers_to)
-            visit(Label{LabelKind::item, nullptr}, objects[to].address);
+            visit(Label{HW_ITEM, nullptr}, objects[to].address);
     }
     template <typename Visit>
     void hidden(std::uintptr_t address, Visit visit) const {
@@ -119,7 +118,7 @@ Objects all_roots(const FakeHeap& heap) {
     return roots;
 }
 
-LabelKind root_kind(const Paths& paths, std::uint32_t path) {
+hw_label_kind root_kind(const Paths& paths, std::uint32_t path) {
     while (paths[path].parent != Paths::kTop) path = paths[path].parent;
     return paths[path].kind;
 }
@@ -197,10 +196,10 @@ TEST_CASE("every object has a path: a shortest one from a root, or it is held by
         }
         for (std::size_t i = 0; i < it.heap.objects.size(); ++i) {
             const Path& path = it.traversal.paths()[it.path_of(i)];
-            const LabelKind root = root_kind(it.traversal.paths(), it.path_of(i));
+            const hw_label_kind root = root_kind(it.traversal.paths(), it.path_of(i));
             CHECK(path.type == it.heap.objects[i].type);
-            CHECK((root == LabelKind::module) == (named.count(i) != 0));
-            CHECK((root == LabelKind::garbage) == (held.count(i) == 0));
+            CHECK((root == HW_MODULE) == (named.count(i) != 0));
+            CHECK((root == HW_GARBAGE) == (held.count(i) == 0));
             if (named.count(i) != 0) CHECK(path.depth == distance.at(i));
         }
     });
@@ -293,7 +292,7 @@ TEST_CASE("immortal objects are nobody's") {
     heap.roots = {0};
     const Traversed it(std::move(heap));
 
-    CHECK(root_kind(it.traversal.paths(), it.path_of(2)) == LabelKind::interpreter);
+    CHECK(root_kind(it.traversal.paths(), it.path_of(2)) == HW_INTERPRETER);
     CHECK(it.traversal.paths()[it.path_of(0)].retained_bytes == 200);
 }
 

@@ -107,12 +107,8 @@ TEST_CASE("between any two instructions the file is a capture, except for one ev
         return;
     }
     for_seeds(3, [](Trace& trace) {
-        Folder folder;
-        const std::string path = folder.file("a.hiw");
-        capture::CaptureFile file;
-        Accounts accounts;
-        REQUIRE(make(file, path) == 0);
-        accounts.attach(file);
+        AccountsInFile in_file;
+        Accounts& accounts = in_file.accounts;
         for (std::uint32_t id = 1; id <= kAccounts; ++id) REQUIRE(accounts.account(id, Kind::native) == id);
         accounts.close_slice(0);  // the tables of slices have their extents from here on
         const std::vector<Event> events = some_events(trace, 60);
@@ -123,7 +119,7 @@ TEST_CASE("between any two instructions the file is a capture, except for one ev
         const pid_t child = ::fork();
         REQUIRE(child >= 0);
         if (child == 0) keep_accounts(accounts, events, *done);
-        const FileView view(path);
+        const FileView view(in_file.path);
         int status = 0;
         std::uint64_t steps = 0;
         while (::waitpid(child, &status, 0) == child && WIFSTOPPED(status)) {

@@ -158,35 +158,23 @@ TEST_CASE("every size at every offset of a region's end comes back as it was") {
 }
 
 TEST_CASE("one new block over two that were freed behind our back: both come back") {
-    SUBCASE("a small one and the large one that came to lie around it") {
+    struct Placed {
+        std::uintptr_t address;
+        std::uint64_t bytes;
+    };
+    const std::vector<Placed> cases[] = {
+        // A small one and the large one that came to lie around it; the same under a large one.
+        {{0x10000110, 40}, {0x10000000, 4096}, {0x10000110, 24}},
+        {{0x10000110, 40}, {0x10000000, 4096}, {0x10000110, 8192}},
+        // Two small ones, the second where the new one keeps its size.
+        {{0x10000100, 16}, {0x10000110, 40}, {0x10000100, 48}},
+        // Two large ones, the second where the new one keeps the rest of its size.
+        {{0x10000000, 512}, {0x10000200, 600}, {0x10000000, 1ULL << 33}},
+    };
+    for (const std::vector<Placed>& blocks : cases) {
+        CAPTURE(&blocks - cases);
         Twin twin;
-        twin.insert(0x10000110, 40);
-        twin.insert(0x10000100 - 0x100, 4096);
-        twin.insert(0x10000110, 24);
-        twin.compare();
-        CHECK(twin.model.size() == 1);
-    }
-    SUBCASE("the same under a large one") {
-        Twin twin;
-        twin.insert(0x10000110, 40);
-        twin.insert(0x10000000, 4096);
-        twin.insert(0x10000110, 8192);
-        twin.compare();
-        CHECK(twin.model.size() == 1);
-    }
-    SUBCASE("two small ones, the second where the new one keeps its size") {
-        Twin twin;
-        twin.insert(0x10000100, 16);
-        twin.insert(0x10000110, 40);
-        twin.insert(0x10000100, 48);
-        twin.compare();
-        CHECK(twin.model.size() == 1);
-    }
-    SUBCASE("two large ones, the second where the new one keeps the rest of its size") {
-        Twin twin;
-        twin.insert(0x10000000, 512);
-        twin.insert(0x10000200, 600);
-        twin.insert(0x10000000, 1ULL << 33);
+        for (const Placed& block : blocks) twin.insert(block.address, block.bytes);
         twin.compare();
         CHECK(twin.model.size() == 1);
     }

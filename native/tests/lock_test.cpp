@@ -78,13 +78,10 @@ std::uint64_t hammer(Lock& lock, LockTicket* ticket, Guarded& guarded, std::uint
 std::uint64_t hammer_with(Lock& lock, Guarded& guarded, int leaning, int upright, std::uint64_t seed, int bursts) {
     std::vector<LockTicket> tickets(static_cast<std::size_t>(leaning));
     std::vector<std::uint64_t> taken(static_cast<std::size_t>(leaning + upright));
-    std::vector<std::thread> threads;
-    for (std::size_t i = 0; i < taken.size(); ++i)
-        threads.emplace_back([&, i] {
-            LockTicket* ticket = i < tickets.size() ? &tickets[i] : nullptr;
-            taken[i] = hammer(lock, ticket, guarded, seed * 1000 + i, bursts);
-        });
-    for (std::thread& thread : threads) thread.join();
+    in_threads(taken.size(), [&](std::size_t i) {
+        LockTicket* ticket = i < tickets.size() ? &tickets[i] : nullptr;
+        taken[i] = hammer(lock, ticket, guarded, seed * 1000 + i, bursts);
+    });
     std::uint64_t sum = 0;
     for (const std::uint64_t n : taken) sum += n;
     return sum;
@@ -161,13 +158,8 @@ std::uint64_t share_for_a_while(Trace& trace) {
     const std::uint64_t alone_one_in = trace.one_in(2) ? 5000 : 50;
     std::vector<Local> aparts(count);
     std::vector<std::uint64_t> alone(count);
-    std::vector<std::thread> threads;
     std::atomic<bool> done{false};
     std::uint64_t sum = 0;
-    for (std::size_t i = 0; i < count; ++i)
-        threads.emplace_back([&, i] {
-            alone[i] = hammer_sharing(lock, aparts[i], guarded, trace.seed() * 100 + i, kVisits, alone_one_in);
-        });
     std::thread onlooker([&] {
         for (; !done.load(); ++sum) {
             {
@@ -177,7 +169,9 @@ std::uint64_t share_for_a_while(Trace& trace) {
             std::this_thread::sleep_for(std::chrono::microseconds(200));
         }
     });
-    for (std::thread& thread : threads) thread.join();
+    in_threads(count, [&](std::size_t i) {
+        alone[i] = hammer_sharing(lock, aparts[i], guarded, trace.seed() * 100 + i, kVisits, alone_one_in);
+    });
     done.store(true);
     onlooker.join();
     const std::uint64_t reads = sum;
@@ -216,15 +210,12 @@ TEST_SUITE_BEGIN("threads");
 TEST_CASE("a futex mutex lets one thread in at a time") {
     FutexMutex mutex;
     Guarded guarded;
-    std::vector<std::thread> threads;
-    for (int t = 0; t < 4; ++t)
-        threads.emplace_back([&] {
-            for (int i = 0; i < 20'000; ++i) {
-                MutexHold hold(mutex);
-                guarded.visit();
-            }
-        });
-    for (std::thread& thread : threads) thread.join();
+    in_threads(4, [&](std::size_t) {
+        for (int i = 0; i < 20'000; ++i) {
+            MutexHold hold(mutex);
+            guarded.visit();
+        }
+    });
     CHECK(guarded.count == 80'000);
 }
 
@@ -520,13 +511,10 @@ TEST_CASE("threads that meet a new stretch of the address space at once make one
     REQUIRE(table.init());
     constexpr int kThreads = 4, kRegionsEach = 50;
     std::vector<std::vector<LiveTable::Region*>> seen(kThreads);
-    std::vector<std::thread> threads;
-    for (int t = 0; t < kThreads; ++t)
-        threads.emplace_back([&, t] {
-            for (std::uintptr_t r = 1; r <= kRegionsEach; ++r)
-                seen[t].push_back(table.room_for(r << LiveTable::Region::kShift, 1));
-        });
-    for (std::thread& thread : threads) thread.join();
+    in_threads(kThreads, [&](std::size_t t) {
+        for (std::uintptr_t r = 1; r <= kRegionsEach; ++r)
+            seen[t].push_back(table.room_for(r << LiveTable::Region::kShift, 1));
+    });
     for (int t = 1; t < kThreads; ++t) CHECK(seen[t] == seen[0]);
     for (std::uintptr_t r = 1; r <= kRegionsEach; ++r)
         CHECK(table.find(r << LiveTable::Region::kShift) == seen[0][r - 1]);

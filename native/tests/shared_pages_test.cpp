@@ -58,15 +58,12 @@ TEST_CASE("a page counts for the first of its mappings, until the last is gone")
         std::vector<Page> place(kSpan);
         std::vector<Mapping> mappings;
         const SharedPlace base = shared_place(3, 0);
-        const auto change = [&](std::uint32_t account, std::int64_t bytes, std::int64_t runs) {
-            told(account, bytes, runs);
-        };
         for (int step = 0; step < 300; ++step) {
             CAPTURE(step);
             if (mappings.empty() || trace.below(2) != 0) {
                 const std::uint64_t start = trace.below(kSpan), end = start + 1 + trace.below(kSpan - start);
                 const auto account = static_cast<std::uint32_t>(1 + trace.below(4));
-                pages.map(base + start, base + end, account, change);
+                pages.map(base + start, base + end, account, std::ref(told));
                 mappings.push_back({start, end});
                 for (std::uint64_t at = start; at < end; ++at)
                     if (place[at].mappings++ == 0) place[at].account = account;
@@ -74,7 +71,7 @@ TEST_CASE("a page counts for the first of its mappings, until the last is gone")
                 const std::size_t which = trace.below(mappings.size());
                 const Mapping mapping = mappings[which];
                 const std::uint64_t end = mapping.start + 1 + trace.below(mapping.end - mapping.start);
-                pages.unmap(base + mapping.start, base + end, change);
+                pages.unmap(base + mapping.start, base + end, std::ref(told));
                 mappings.erase(mappings.begin() + static_cast<std::ptrdiff_t>(which));
                 if (end < mapping.end) mappings.push_back({end, mapping.end});
                 for (std::uint64_t at = mapping.start; at < end; ++at) --place[at].mappings;
@@ -86,7 +83,7 @@ TEST_CASE("a page counts for the first of its mappings, until the last is gone")
             REQUIRE(told_pages == held);
             REQUIRE(without_zeros(told.sums) == sums_of(pages));
         }
-        for (const Mapping& mapping : mappings) pages.unmap(base + mapping.start, base + mapping.end, change);
+        for (const Mapping& mapping : mappings) pages.unmap(base + mapping.start, base + mapping.end, std::ref(told));
         CHECK(without_zeros(told.sums).empty());
         CHECK(sums_of(pages).empty());
     });
@@ -95,13 +92,10 @@ TEST_CASE("a page counts for the first of its mappings, until the last is gone")
 TEST_CASE("a run that a second mapping cut is one again when that mapping is gone") {
     SharedPages pages;
     Told told;
-    const auto change = [&](std::uint32_t account, std::int64_t count, std::int64_t runs) {
-        told(account, count, runs);
-    };
-    pages.map(100, 110, 1, change);
-    pages.map(103, 106, 2, change);
+    pages.map(100, 110, 1, std::ref(told));
+    pages.map(103, 106, 2, std::ref(told));
     CHECK(told.sums[1] == std::pair<std::int64_t, std::int64_t>{10, 3});
-    pages.unmap(103, 106, change);
+    pages.unmap(103, 106, std::ref(told));
     CHECK(told.sums[1] == std::pair<std::int64_t, std::int64_t>{10, 1});
     CHECK(told.sums.count(2) == 0);
 }
@@ -109,13 +103,10 @@ TEST_CASE("a run that a second mapping cut is one again when that mapping is gon
 TEST_CASE("two mappings side by side stay two") {
     SharedPages pages;
     Told told;
-    const auto change = [&](std::uint32_t account, std::int64_t count, std::int64_t runs) {
-        told(account, count, runs);
-    };
-    pages.map(100, 104, 1, change);
-    pages.map(104, 108, 1, change);
-    pages.map(100, 108, 1, change);
-    pages.unmap(100, 108, change);
+    pages.map(100, 104, 1, std::ref(told));
+    pages.map(104, 108, 1, std::ref(told));
+    pages.map(100, 108, 1, std::ref(told));
+    pages.unmap(100, 108, std::ref(told));
     CHECK(told.sums[1] == std::pair<std::int64_t, std::int64_t>{8, 2});
 }
 

@@ -11,6 +11,7 @@
 #include <fstream>
 #include <sstream>
 #include <stdexcept>
+#include <thread>
 
 namespace hiwater::tests {
 
@@ -62,6 +63,12 @@ int snapshot(const capture::CaptureFile& file, const char* path, std::uint64_t n
     int error = copy.begin(path, file.mode(), file.used_bytes());
     if (error == 0) error = copy.fill(file, now_ns);
     return error == 0 ? copy.end() : error;
+}
+
+void in_threads(std::size_t count, const std::function<void(std::size_t)>& work) {
+    std::vector<std::thread> threads;
+    for (std::size_t i = 0; i < count; ++i) threads.emplace_back(work, i);
+    for (std::thread& thread : threads) thread.join();
 }
 
 int in_child(const std::function<int()>& harm) {

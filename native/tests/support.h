@@ -61,6 +61,9 @@ int make(capture::CaptureFile& file, const std::string& path);
 // A copy of the capture so far, as the recorder makes it. Returns 0 or an errno value.
 int snapshot(const capture::CaptureFile& file, const char* path, std::uint64_t now_ns);
 
+// Runs work(0) to work(count - 1) at once, each in a thread of its own, and waits for all.
+void in_threads(std::size_t count, const std::function<void(std::size_t)>& work);
+
 // Runs `harm` in a child process; its return value, or -signal.
 int in_child(const std::function<int()>& harm);
 

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <string>
-#include <thread>
 #include <vector>
 
 #include "accounts_model.h"
@@ -14,22 +12,18 @@
 namespace hiwater::tests {
 
 using capture::Kind;
-using capture::Table;
 
 namespace {
 
 // Accounts with thread-local ones that are merged from time to time, compared with a simple model that gets every event
 // at once.
-struct SharedAccounts {
+struct SharedAccounts : AccountsInFile {
     struct Block {
         std::uint32_t account;
         std::int64_t bytes;
     };
     static constexpr std::size_t kThreads = 3;
 
-    Folder folder;
-    capture::CaptureFile file;
-    Accounts accounts;
     AccountsModel model;
     ThreadAccounts threads[kThreads];
     std::atomic<std::int64_t> room{0};
@@ -38,8 +32,6 @@ struct SharedAccounts {
     std::uint64_t now = 0, local = 0, common = 0;
 
     explicit SharedAccounts(std::uint32_t count) {
-        REQUIRE(make(file, folder.file("a.hiw")) == 0);
-        accounts.attach(file);
         for (std::uint32_t id = 1; id <= count; ++id) {
             const Kind kind = id % 2 != 0 ? Kind::native : Kind::python;
             REQUIRE(accounts.account(id, kind) == id);
@@ -86,21 +78,7 @@ struct SharedAccounts {
         // Merged or not: no event may have made a peak that the accounts do not know of.
         if (accounts.peak_bytes() != model.peak().peak.bytes)
             FAIL("the peak is ", accounts.peak_bytes(), ", not ", model.peak().peak.bytes);
-        if (is_open) return;
-        const FileView view(folder.file("a.hiw"));
-        const AccountsModel::Figures live = model.sum();
-        if (view.header().live_bytes != live.bytes || view.header().live_blocks != live.blocks)
-            FAIL("live is ", view.header().live_bytes, ", not ", live.bytes);
-        for (std::uint32_t id = 1; id < model.live.size(); ++id) {
-            const auto& record = view.record<capture::AccountRecord>(Table::accounts, id);
-            if (FileView::Figures{record.live_bytes, record.live_blocks} != model.live[id])
-                FAIL("account ", id, " live");
-            if (record.total_bytes != model.total_bytes[id] || record.total_blocks != model.total_blocks[id])
-                FAIL("the total of account ", id);
-            if (view.at_slice_peak(id) != model.open.at_slice_peak[id]) FAIL("account ", id, " at the slice's peak");
-            if (view.at_peak(id) != model.peak().at_slice_peak[id]) FAIL("account ", id, " at the peak");
-        }
-        if (!accounts.is_consistent()) FAIL("the accounts find themselves inconsistent");
+        if (!is_open) AccountsInFile::compare(FileView(path), model);
     }
 };
 
@@ -212,33 +190,29 @@ TEST_CASE("threads put blocks of their own into one table, beside each other, an
         LiveTable::insert(region, address_of(slot), 16, 1, [](const Block&) {});
         table.remove(address_of(slot));
     }
-    std::vector<std::thread> threads;
     std::atomic<std::size_t> wrong{0};
-    for (std::size_t t = 0; t < kThreads; ++t)
-        threads.emplace_back([&, t] {
-            Trace trace(t + 1);
-            std::vector<std::uint64_t> bytes(kSlots, 0);
-            for (int i = 0; i < 30'000; ++i) {
-                const std::size_t slot =
-                    trace.below(kSlots / kThreads) * kThreads + t;  // every third: neighbours are others'
-                const std::uintptr_t address = address_of(slot);
-                if (bytes[slot] == 0) {
-                    bytes[slot] = 1 + trace.below(kStep);
-                    wrong +=
-                        !LiveTable::insert_shared(region, address, bytes[slot], static_cast<std::uint32_t>(slot + 1));
-                } else {
-                    const LiveTable::Place place = LiveTable::place_of(region, address);
-                    const Block block = LiveTable::find_block(region, address, place);
-                    wrong += block.bytes != bytes[slot] || block.account != slot + 1;
-                    LiveTable::remove_shared(region, address, place);
-                    bytes[slot] = 0;
-                }
+    in_threads(kThreads, [&](std::size_t t) {
+        Trace trace(t + 1);
+        std::vector<std::uint64_t> bytes(kSlots, 0);
+        for (int i = 0; i < 30'000; ++i) {
+            const std::size_t slot =
+                trace.below(kSlots / kThreads) * kThreads + t;  // every third: neighbours are others'
+            const std::uintptr_t address = address_of(slot);
+            if (bytes[slot] == 0) {
+                bytes[slot] = 1 + trace.below(kStep);
+                wrong += !LiveTable::insert_shared(region, address, bytes[slot], static_cast<std::uint32_t>(slot + 1));
+            } else {
+                const LiveTable::Place place = LiveTable::place_of(region, address);
+                const Block block = LiveTable::find_block(region, address, place);
+                wrong += block.bytes != bytes[slot] || block.account != slot + 1;
+                LiveTable::remove_shared(region, address, place);
+                bytes[slot] = 0;
             }
-            for (std::size_t slot = 0; slot < kSlots; ++slot)
-                if (bytes[slot] != 0)
-                    LiveTable::remove_shared(region, address_of(slot), LiveTable::place_of(region, address_of(slot)));
-        });
-    for (std::thread& thread : threads) thread.join();
+        }
+        for (std::size_t slot = 0; slot < kSlots; ++slot)
+            if (bytes[slot] != 0)
+                LiveTable::remove_shared(region, address_of(slot), LiveTable::place_of(region, address_of(slot)));
+    });
     CHECK(wrong == 0);
     CHECK(table.is_consistent());
     std::size_t left = 0;

@@ -294,15 +294,22 @@ def test_threads_that_are_older_than_the_recording(tmp_path: Path) -> None:
         tmp_path,
         """
         def before():
-            global older, numbered, renamed
-            older, numbered, renamed = Told("older"), Told(), Told("not-yet")
+            global older, numbered, renamed, ended
+            older, numbered, renamed, ended = Told("older"), Told(), Told("not-yet"), Told("not-yet-either")
         def main():
             renamed.thread.name = "renamed"
-            for told, size in ((older, 1_000_003), (numbered, 1_000_033), (renamed, 1_000_037)):
+            for told, size in ((older, 1_000_003), (numbered, 1_000_033), (renamed, 1_000_037), (ended, 1_000_039)):
                 told.load(size)
+            ended.thread.name = "ended"
+            ended.end()
         """,
     )
-    assert threads(recorded) == {"older": 1_000_003, "Thread-1 (run)": 1_000_033, "renamed": 1_000_037}
+    assert threads(recorded) == {
+        "older": 1_000_003,
+        "Thread-1 (run)": 1_000_033,
+        "renamed": 1_000_037,
+        "ended": 1_000_039,
+    }
 
 
 def test_a_second_recording_knows_what_happened_in_between(tmp_path: Path) -> None:
@@ -355,10 +362,23 @@ def test_a_name_is_cut_between_characters(tmp_path: Path) -> None:
             told.load(1_000_003)
             told.thread.name = "-" + "ä" * 100
             told.load(1_000_033)
-            told.thread.name = ""
         """,
     )
     assert threads(recorded) == {"-" + "ä" * 31: 2_000_036}
+
+
+def test_an_empty_name_says_nothing(tmp_path: Path) -> None:
+    recorded = named(
+        tmp_path,
+        """
+        def main():
+            told = Told("named")
+            told.load(1_000_003)
+            told.thread.name = ""
+            told.end()
+        """,
+    )
+    assert threads(recorded) == {"named": 1_000_003}
 
 
 def test_many_names(tmp_path: Path) -> None:
@@ -370,8 +390,7 @@ def test_many_names(tmp_path: Path) -> None:
         def main():
             told = Told()
             told.load(1_000_003)
-            for number in range(1_200):
-                told.thread.name = f"request-{number}"
+            told(lambda: [workers.rename_me(b"request-%d" % number) for number in range(1_200)])
             for number in range(1_200):
                 thread = threading.Thread(target=load, args=(100,), name=f"worker-{number}-of-{number}x")
                 thread.start()
@@ -459,54 +478,62 @@ def test_threads_of_a_pool_have_names_of_their_own(tmp_path: Path) -> None:
 
 
 def test_a_thread_that_shares_a_node_is_renamed(tmp_path: Path) -> None:
-    """What it allocated before stays under the name that it shared."""
+    """What it allocated stays under the name that it shared: up to its new name in the system, or up to a snapshot."""
     recorded = named(
         tmp_path,
         """
+        import hiwater._core as core
         def main():
             for _ in range(30):
                 Told().end()
-            told, other = Told(), Told("other")
-            told.load(1_000_003)
-            told.thread.name = "loader"
-            told.load(1_000_033)
-            told.end()
-            other.load(1_000_037)
-            other.end()
+            by_system, by_python, other = Told(), Told(), Told("other")
+            for told in (by_system, by_python, other):
+                told.load(1_000_003)
+            by_system(lambda: workers.rename_me(b"loader"))
+            by_python.thread.name = "parser"
+            for told in (by_system, by_python, other):
+                told.load(1_000_033)
+            core.snapshot(sys.argv[0] + ".hiw")
+            for told in (by_system, by_python, other):
+                told.load(1_000_037)
+                told.end()
         """,
     )
-    assert threads(recorded) == {"Thread (run)": 1_000_003, "loader": 1_000_033, "other": 1_000_037}
+    assert threads(recorded) == {
+        "Thread (run)": 3_000_039,
+        "loader": 2_000_070,
+        "parser": 1_000_037,
+        "other": 3_000_073,
+    }
 
 
-def test_the_property_is_as_it_was(tmp_path: Path) -> None:
+def test_threads_that_nobody_refers_to(tmp_path: Path) -> None:
+    """The last name is read at the thread's end; until then, and no longer, the recorder keeps the thread's object."""
     recorded = named(
         tmp_path,
         """
-        import gc, json
-        def state():
-            setter = threading.Thread.__dict__["name"].fset
-            return [id(setter), sys.getrefcount(setter), id(setter.__code__), setter.__qualname__]
-        def refused():
-            try:
-                threading.current_thread().name = Unnamed()
-            except ZeroDivisionError:
-                return True
-        class Unnamed:
-            def __str__(self): return str(1 // 0)
-        def before():
-            global outside
-            outside = state()
+        import weakref
+        def work(name, size):
+            load(size)
+            rename_itself(name)
         def main():
-            Told("any").end()
-            inside = state()
-            assert inside[0] == outside[0] and inside[2:] == outside[2:]
-            assert refused()
-            assert threading.current_thread().name == "MainThread"
-        def after():
-            assert state() == outside
+            for name in ("first", "second", "third"):
+                thread = threading.Thread(target=work, args=(name, 1_000_003))
+                reference = weakref.ref(thread)
+                thread.start()
+                thread.join()
+                del thread
+                assert reference() is None
+            ended = [threading.Event() for _ in range(3)]
+            for event in ended:
+                thread = threading.Thread(target=work, args=("no reference", 1_000_003))
+                weakref.finalize(thread, event.set)
+                thread.start()
+                del thread
+                assert event.wait(60)
         """,
     )
-    assert recorded.capture.header["state"] == 2
+    assert threads(recorded) == {"first": 1_000_003, "second": 1_000_003, "third": 1_000_003, "no reference": 3_000_009}
 
 
 PROGRAM = """

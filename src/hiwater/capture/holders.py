@@ -13,7 +13,7 @@ from hiwater.capture.tables import Tables
 
 
 class StepKind(IntEnum):
-    """How a path's objects are referred to: `LabelKind` of native/holders/paths.h."""
+    """How a path's objects are referred to: `hw_label_kind` of native/holders/python_heap.h."""
 
     none = 0
     module = 1
