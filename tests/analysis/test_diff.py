@@ -389,11 +389,11 @@ def pair(tmp_path: Path) -> tuple[Path, Path]:
 
 @pytest.mark.parametrize("output_format", ["text", "json", "markdown"])
 def test_every_format_to_stdout_and_to_a_file(
-    pair: tuple[Path, Path], output_format: str, capsys: pytest.CaptureFixture[str]
+    pair: tuple[Path, Path], output_format: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     words = ["diff", *map(str, pair), "--format", output_format]
     assert main(words) == 0
-    told = capsys.readouterr()
+    told = capfd.readouterr()
     assert (told.err == "" and "+500" in told.out) or '"change": 500' in told.out
     assert main([*words, "-o", str(pair[0].parent / "out")]) == 0
     assert (pair[0].parent / "out").read_text("utf-8") == told.out
@@ -408,15 +408,15 @@ def test_every_format_to_stdout_and_to_a_file(
     ],
 )  # fmt: skip
 def test_fail_on_increase(
-    pair: tuple[Path, Path], limit: str, code: int, words: str, capsys: pytest.CaptureFixture[str]
+    pair: tuple[Path, Path], limit: str, code: int, words: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["diff", *map(str, pair), f"--fail-on-increase={limit}"]) == code
-    told = capsys.readouterr()
+    told = capfd.readouterr()
     assert words in told.err and told.err.count("\n") == (code != 0)
     assert ("Limit kept" in told.out) is (code == 0) and ("Limit broken" in told.out) is (code == 1)
 
 
-def test_what_cannot_be_compared_is_one_line(pair: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_compared_is_one_line(pair: tuple[Path, Path], capfd: pytest.CaptureFixture[str]) -> None:
     folder, whole = pair[0].parent, pair[0].read_bytes()
     for name, content, words in (
         ("cut", whole[: len(whole) - 200_000], "truncated"), ("foreign", b"PK\x03\x04", "not a capture"),
@@ -425,28 +425,28 @@ def test_what_cannot_be_compared_is_one_line(pair: tuple[Path, Path], capsys: py
         (folder / name).write_bytes(content)
         for captures in ([pair[0], folder / name], [folder / name, pair[0]]):
             assert main(["diff", *map(str, captures)]) == 2
-            told = capsys.readouterr()
+            told = capfd.readouterr()
             assert told.out == "" and told.err.count("\n") == 1 and words in told.err and name in told.err
     assert main(["diff", str(pair[0]), str(folder / "missing")]) == 2
-    assert "there is no capture" in capsys.readouterr().err
+    assert "there is no capture" in capfd.readouterr().err
     assert main(["diff", *map(str, pair), "--at", "99"]) == 2
-    capsys.readouterr()
+    capfd.readouterr()
     for formats in (["pdf"], ["json", "markdown"]):
         assert main(["diff", *map(str, pair), *(f"--format={name}" for name in formats)]) == 2
-        told = capsys.readouterr().err
+        told = capfd.readouterr().err
         assert told.count("\n") == 1 and "choose one of" in told
     assert main(["diff", *map(str, pair), "-o", str(pair[1])]) == 2
-    assert "would replace" in capsys.readouterr().err
+    assert "would replace" in capfd.readouterr().err
     assert main(["diff", *map(str, pair), "-o", str(folder / "no/such")]) == 125
 
 
 @pytest.mark.parametrize("words", [("--by", "thread"), ("--kind", "file"), ("--top", "0"), ("--at", "x")])
 def test_a_wrong_request_is_2(
-    pair: tuple[Path, Path], words: tuple[str, str], capsys: pytest.CaptureFixture[str]
+    pair: tuple[Path, Path], words: tuple[str, str], capfd: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["diff", *map(str, pair), *words])
-    assert ended.value.code == 2 and capsys.readouterr().out == ""
+    assert ended.value.code == 2 and capfd.readouterr().out == ""
 
 
 # Recorded

@@ -319,11 +319,11 @@ def test_nobody_is_his_own_grandfather() -> None:
 
 
 def test_text_shows_the_processes_and_names_the_worst(
-    job: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    job: list[Path], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     merged = merge(tmp_path / "job.hiw", *job)
     assert main(["report", str(merged), "--full"]) == 0
-    out = capsys.readouterr().out
+    out = capfd.readouterr().out
     assert "3 processes on 2 machines" in out and "they do not add up" in out
     assert "highest: rank 1 · 12 on a (work.py), peak 4.9 KiB; most at /app/a.py:12 in work: 4.9 KiB" in out
     assert out.count("\nYour lines") == 3
@@ -331,20 +331,20 @@ def test_text_shows_the_processes_and_names_the_worst(
     assert order == sorted(order)
     assert "At once" in out and "2 processes at 2023-11-14" in out
     assert main(["report", *map(str, job)]) == 0
-    apart = capsys.readouterr().out
+    apart = capfd.readouterr().out
     assert apart.count("\nYour lines") == 1 and "--full has all" in apart
     assert [line.split("  ")[:3] for line in apart.splitlines()][:3] == [
         line.split("  ")[:3] for line in out.splitlines()
     ][:3]
 
 
-def test_json_of_a_merged_capture(job: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_of_a_merged_capture(job: list[Path], tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     child = timed(99, (0, 50), (10, 50))
     child.fact("ppid", "11")
     child.header["heartbeat_ns"] = 1
     merged = merge(tmp_path / "job.hiw", *job, saved(tmp_path, "child.hiw", child))
     assert main(["report", str(merged), "--format", "json"]) == 0
-    said = json.loads(capsys.readouterr().out)
+    said = json.loads(capfd.readouterr().out)
     schemas.check(said, "report")
     assert [(one["process"]["host"], one["process"]["rank"], one["process"]["pid"]) for one in said] == [
         ("a", "0", 11), ("a", "1", 12), ("b", "2", 11),
@@ -356,22 +356,22 @@ def test_json_of_a_merged_capture(job: list[Path], tmp_path: Path, capsys: pytes
 
 @pytest.mark.parametrize("output_format", ["tree", "table", "lines", "collapsed", "speedscope", "csv"])
 def test_every_format_of_several_shows_all(
-    job: list[Path], tmp_path: Path, output_format: str, capsys: pytest.CaptureFixture[str]
+    job: list[Path], tmp_path: Path, output_format: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     merged = merge(tmp_path / "job.hiw", *job)
     assert main(["report", str(merged), "--format", output_format, "-o", "-"]) == 0
-    out = capsys.readouterr().out
+    out = capfd.readouterr().out
     assert "work" in out
 
 
 @pytest.mark.parametrize("output_format", ["svg", "pprof"])
 def test_a_format_of_one_shows_the_machine_with_the_highest_sum_and_says_how_to_choose(
-    job: list[Path], tmp_path: Path, output_format: str, capsys: pytest.CaptureFixture[str]
+    job: list[Path], tmp_path: Path, output_format: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     merged = merge(tmp_path / "job.hiw", *job)
     out = tmp_path / "out"
     assert main(["report", str(merged), "--format", output_format, "-o", str(out)]) == 0
-    said = capsys.readouterr().err
+    said = capfd.readouterr().err
     assert (
         said.count("\n") == 1
         and "shows all processes of a, one of 2 machines," in said
@@ -380,12 +380,12 @@ def test_a_format_of_one_shows_the_machine_with_the_highest_sum_and_says_how_to_
     chosen = str(hiwater.open_run(merged).captures[0].path)
     assert main(["report", chosen, "--format", output_format, "-o", str(out)]) == 0 and out.stat().st_size > 100
     assert main(["report", chosen, "--format", output_format, "-o", str(merged)]) == 2
-    assert "would replace the capture" in capsys.readouterr().err and len(hiwater.open_run(merged).captures) == 3
+    assert "would replace the capture" in capfd.readouterr().err and len(hiwater.open_run(merged).captures) == 3
 
 
 @pytest.mark.parametrize("output_format", ["svg", "pprof"])
 def test_a_format_of_one_refuses_captures_of_programs_that_have_nothing_to_do_with_each_other(
-    tmp_path: Path, output_format: str, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, output_format: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     paths = []
     for number in range(2):
@@ -395,18 +395,18 @@ def test_a_format_of_one_refuses_captures_of_programs_that_have_nothing_to_do_wi
         alone.end()
         paths.append(str(saved(tmp_path, f"{number}.hiw", alone)))
     assert main(["report", *paths, "--format", output_format, "-o", str(tmp_path / "out")]) == 2
-    said = capsys.readouterr().err
+    said = capfd.readouterr().err
     assert said.count("\n") == 1 and "shows one capture" in said and paths[0] in said
 
 
 def test_lines_plot_and_diff_take_merged_captures(
-    job: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    job: list[Path], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     merged = merge(tmp_path / "job.hiw", *job)
     assert main(["report", str(merged), "--format", "lines"]) == 0
-    assert capsys.readouterr().out.count("held 1000 B") == 1
+    assert capfd.readouterr().out.count("held 1000 B") == 1
     assert main(["report", str(merged), "--format", "timeline"]) == 0
-    out = capsys.readouterr().out
+    out = capfd.readouterr().out
     assert "rank 0, process 11" in out and "rank 1, process 12" in out
     later = []
     for number, (path, more) in enumerate(zip(job, (0, 0, 4096), strict=True)):
@@ -419,14 +419,14 @@ def test_lines_plot_and_diff_take_merged_captures(
         later.append(saved(tmp_path, f"later{number}.hiw", recording))
     other = merge(tmp_path / "later.hiw", *later)
     assert main(["diff", str(merged), str(other), "--fail-on-increase", "4095"]) == 1
-    out, err = capsys.readouterr()
+    out, err = capfd.readouterr()
     assert (
         "of 3 processes, the one that grew most is shown: rank 2 · 22 on c" in out
         and "+4.0 KiB" in out
         and "+4.0 KiB" in err
     )
     assert main(["diff", str(merged), str(other), "--format", "json"]) == 0
-    said = json.loads(capsys.readouterr().out)
+    said = json.loads(capfd.readouterr().out)
     schemas.check(said, "diff")
     assert [one["bytes"]["change"] for one in said["processes"]] == [4096, 0, 0]
 
@@ -445,7 +445,7 @@ def test_the_overview_of_hostile_names_moves_no_cursor() -> None:
 
 
 def test_what_cannot_be_merged_is_one_line_and_leaves_nothing(
-    job: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    job: list[Path], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out.hiw"
     (tmp_path / "cut").write_bytes(job[0].read_bytes()[:300_000])
@@ -453,10 +453,10 @@ def test_what_cannot_be_merged_is_one_line_and_leaves_nothing(
     before = sorted(tmp_path.iterdir())
     for name, words in (("cut", "truncated"), ("foreign", "not a capture"), ("missing", "there is no capture")):
         assert main(["merge", "-o", str(out), str(job[0]), str(tmp_path / name)]) == 2
-        said = capsys.readouterr().err
+        said = capfd.readouterr().err
         assert said.count("\n") == 1 and words in said and name in said
     assert main(["merge", "-o", str(tmp_path / "foreign"), str(job[0])]) == 125
-    assert "is no capture" in capsys.readouterr().err
+    assert "is no capture" in capfd.readouterr().err
     assert main(["merge", "-o", str(tmp_path / "no" / "such"), str(job[0])]) == 125
     assert sorted(tmp_path.iterdir()) == before
 

@@ -156,7 +156,7 @@ _core.stop(0)
 )
 
 
-def test_pages_that_a_fork_shares_count_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_pages_that_a_fork_shares_count_once(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     main_path, folder = tmp_path / "run.hiw", tmp_path / "run.hiw.d"
     folder.mkdir()
     (tmp_path / "fork.py").write_text(FORKS)
@@ -172,7 +172,7 @@ def test_pages_that_a_fork_shares_count_once(tmp_path: Path, capsys: pytest.Capt
     assert (
         private[1] is not None and private[1] >= 15_000_000
     )  # the last reading may be of a moment before the last page
-    assert "pages that processes share count once (PSS)" in text_of("report", main_path, capsys=capsys)
+    assert "pages that processes share count once (PSS)" in text_of("report", main_path, capfd=capfd)
 
 
 POOL = (
@@ -347,13 +347,13 @@ def test_a_process_that_executes_twice_is_looked_for_after_each(tmp_path: Path) 
 # Shown
 
 
-def text_of(*words: object, capsys: pytest.CaptureFixture[str]) -> str:
+def text_of(*words: object, capfd: pytest.CaptureFixture[str]) -> str:
     assert main([*map(str, words)]) == 0
-    return capsys.readouterr().out
+    return capfd.readouterr().out
 
 
-def test_the_text_answers_first_and_names_every_process(job: Job, capsys: pytest.CaptureFixture[str]) -> None:
-    out = text_of("report", job.main, capsys=capsys)
+def test_the_text_answers_first_and_names_every_process(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
+    out = text_of("report", job.main, capfd=capfd)
     head, killed, answer, worst = out.splitlines()[:4]
     assert "6 processes on 1 machine, 2 more not recorded" in head
     assert killed.startswith(f"process {job.pids[3]} was killed (SIGKILL) after ")
@@ -368,19 +368,19 @@ def test_the_text_answers_first_and_names_every_process(job: Job, capsys: pytest
     )
     assert "2 processes" not in out or out.count("of /opt/python") == 2
     assert "At once" in out
-    assert out == text_of("report", job.folder, capsys=capsys)
+    assert out == text_of("report", job.folder, capfd=capfd)
 
 
-def test_one_process_of_a_run(job: Job, capsys: pytest.CaptureFixture[str]) -> None:
-    out = text_of("report", job.main, "--pid", job.pids[2], capsys=capsys)
+def test_one_process_of_a_run(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
+    out = text_of("report", job.main, "--pid", job.pids[2], capfd=capfd)
     assert f"process {job.pids[2]}" in out and "At once" not in out
-    assert out == text_of("report", job.folder / "child-2000.hiw", capsys=capsys)
+    assert out == text_of("report", job.folder / "child-2000.hiw", capfd=capfd)
     assert main(["report", str(job.main), "--pid", "1"]) == 2
-    assert "no capture of process 1" in capsys.readouterr().err
+    assert "no capture of process 1" in capfd.readouterr().err
 
 
-def test_json_has_children_rows_and_what_was_not_recorded(job: Job, capsys: pytest.CaptureFixture[str]) -> None:
-    said = json.loads(text_of("report", job.main, "--format", "json", capsys=capsys))
+def test_json_has_children_rows_and_what_was_not_recorded(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
+    said = json.loads(text_of("report", job.main, "--format", "json", capfd=capfd))
     schemas.check(said, "report")
     assert said["process"]["pid"] == job.pids[0] and sorted(
         one["process"]["pid"] for one in said["children"]
@@ -397,7 +397,7 @@ def test_json_has_children_rows_and_what_was_not_recorded(job: Job, capsys: pyte
 
 
 def test_formats_of_one_capture_show_all_processes_at_once_or_the_chosen_one(
-    job: Job, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    job: Job, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     run = hiwater.open_run(job.main)
     (host,) = at_once.machines(run.captures, run.short)
@@ -412,15 +412,15 @@ def test_formats_of_one_capture_show_all_processes_at_once_or_the_chosen_one(
     ):
         assert main(["report", str(job.main), "--format", name, "-o", str(profile)]) == 0
         words = f"{shown} shows all processes at the instant of their highest sum: "
-        assert words in capsys.readouterr().err
+        assert words in capfd.readouterr().err
         if name == "svg":
             assert f'data-bytes="{held}"' in profile.read_text() and "all processes" in profile.read_text()
         elif name == "collapsed":
             assert sum(int(line.rpartition(" ")[2]) for line in profile.read_text().splitlines()) == held
         assert main(["report", str(job.main), "--format", name, "--at", "end", "-o", str(profile)]) == 0
-        assert f"{shown} shows one of 4 processes: {job.pids[0]}, the first" in capsys.readouterr().err
+        assert f"{shown} shows one of 4 processes: {job.pids[0]}, the first" in capfd.readouterr().err
         assert main(["report", str(job.main), "--format", name, "--pid", str(job.pids[2]), "-o", str(profile)]) == 0
-        assert shown not in capsys.readouterr().err
+        assert shown not in capfd.readouterr().err
 
 
 def test_a_pprof_profile_of_all_processes_has_no_totals_and_names_each_process(job: Job, tmp_path: Path) -> None:
@@ -461,7 +461,7 @@ def test_the_sum_at_once_is_that_of_all_processes(job: Job) -> None:
         assert count * 1000 <= threads[str(pid)] <= count * 1200
 
 
-def test_merged_it_is_the_same_run(job: Job, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_merged_it_is_the_same_run(job: Job, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     one, again = tmp_path / "one.hiw", tmp_path / "again.hiw"
     assert main(["merge", "-q", "-o", str(one), str(job.main)]) == 0
     assert main(["merge", "-q", "-o", str(again), str(job.folder), str(one)]) == 0
@@ -470,15 +470,15 @@ def test_merged_it_is_the_same_run(job: Job, tmp_path: Path, capsys: pytest.Capt
     assert (merged.short, merged.unrecorded) == (whole.short, whole.unrecorded)
     by_pid = [sorted((capture.process for capture in run.captures), key=lambda one: one.pid) for run in (whole, merged)]
     assert by_pid[0] == by_pid[1]
-    out = text_of("report", one, capsys=capsys)
+    out = text_of("report", one, capfd=capfd)
     assert "2 more not recorded" in out and "2 short processes" in out
 
 
-def test_lines_plot_and_diff_take_a_run(job: Job, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert text_of("report", job.main, "--format", "lines", capsys=capsys).count("  at ") == 4
-    assert text_of("report", job.folder, "--format", "timeline", capsys=capsys).count("process ") >= 4
+def test_lines_plot_and_diff_take_a_run(job: Job, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert text_of("report", job.main, "--format", "lines", capfd=capfd).count("  at ") == 4
+    assert text_of("report", job.folder, "--format", "timeline", capfd=capfd).count("process ") >= 4
     other = Job(tmp_path, (1000, 3000))
-    out = text_of("diff", job.main, other.main, capsys=capsys)
+    out = text_of("diff", job.main, other.main, capfd=capfd)
     assert "the one that grew most is shown" in out
 
 

@@ -255,7 +255,7 @@ def test_annotations_of_github_are_at_the_line(before: Path, grown: Path, capfd:
     assert "+2.0 MiB at train.py:20 in parse" in message
     assert "%25" in message
     assert "%" not in message.replace("%25", "")
-    assert err.startswith("hiwater check: train uses more memory")
+    assert err.startswith("hiwater: train uses more memory")
     assert check(capfd, before, "--baseline", before, "--format", "github")[1].startswith("::notice ")
 
 

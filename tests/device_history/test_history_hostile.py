@@ -129,7 +129,7 @@ def test_wherever_it_is_cut_the_error_says_so():
             plain_pickle.load(content[:end])
 
 
-def test_flipped_bytes_give_a_capture_or_one_clear_error(tmp_path, capsys):
+def test_flipped_bytes_give_a_capture_or_one_clear_error(tmp_path, capfd):
     draw, content, refused = random.Random(6), pickle.dumps(sound()), 0
     path = tmp_path / "s.pickle"
     for _ in range(400):
@@ -151,7 +151,7 @@ def test_flipped_bytes_give_a_capture_or_one_clear_error(tmp_path, capsys):
     assert refused > 100
     path.write_bytes(content[:-40])
     assert main(["report", str(path)]) == 2
-    said = capsys.readouterr().err
+    said = capfd.readouterr().err
     assert said.count("\n") == 1 and "truncated" in said
 
 

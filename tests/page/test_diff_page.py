@@ -213,13 +213,13 @@ def test_diff_writes_a_page(pair: tuple[Path, Path]) -> None:
 
 
 def test_open_writes_beside_the_later_capture(
-    pair: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    pair: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     opened: list[str] = []
     monkeypatch.setattr(webbrowser, "open", opened.append)
     assert main(["diff", *map(str, pair), "--format", "html", "--open"]) == 0
     made_page = pair[1].with_name("b.diff.html")
-    assert opened == [made_page.as_uri()] and str(made_page) in capsys.readouterr().out
+    assert opened == [made_page.as_uri()] and str(made_page) in capfd.readouterr().out
     assert Page(made_page.read_text("utf-8")).column("holders", "delta_bytes").tolist() == [500]
     assert main(["diff", *map(str, pair), "--open"]) == 2
-    assert "--open needs html, and not text" in capsys.readouterr().err
+    assert "--open needs html, and not text" in capfd.readouterr().err

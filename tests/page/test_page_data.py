@@ -231,7 +231,7 @@ def test_a_label_is_known_by_its_kind(tmp_path: Path) -> None:
 # The command
 
 
-def test_a_page_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_page_from_the_command_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     capture = tmp_path / "a.hiw"
     capture.write_bytes(with_source(tmp_path).to_bytes())
     out = tmp_path / "a.html"
@@ -243,11 +243,11 @@ def test_a_page_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixt
     assert main(["report", str(capture), str(capture), "--format", "html", "--source", "none", "-o", str(out)]) == 0
     assert Page(out.read_text("utf-8"), 1).capture["source"]["files"] == []
     assert main(["report", str(capture), "--format", "html", "--at", "0", "-o", "-"]) == 0
-    assert Page(capsys.readouterr().out).capture["asked"]["slice"] == 0
+    assert Page(capfd.readouterr().out).capture["asked"]["slice"] == 0
 
 
 def test_a_report_is_opened_as_a_file_beside_its_capture(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     opened: list[str] = []
     monkeypatch.setattr("webbrowser.open", opened.append)
@@ -261,7 +261,7 @@ def test_a_report_is_opened_as_a_file_beside_its_capture(
     assert main(["report", str(odd), "--format", "html", "--open"]) == 2
     assert odd.read_bytes() == capture.read_bytes() and len(opened) == 1
     assert main(["report", str(capture), "--format", "text", "--open"]) == 2
-    assert "--open needs html or svg" in capsys.readouterr().err
+    assert "--open needs html or svg" in capfd.readouterr().err
 
 
 def test_the_manual_reads_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -226,9 +226,9 @@ def test_a_missing_extra_is_one_line_with_the_command(capture: Path) -> None:
     assert "pip install 'hiwater[pprof]'" in done.stderr and not (capture.parent / "out").exists()
 
 
-def test_a_profile_shows_one_capture(capture: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_profile_shows_one_capture(capture: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["report", str(capture), str(capture), "--format", "pprof", "-o", str(capture.parent / "out")]) == 2
-    assert "one capture" in capsys.readouterr().err
+    assert "one capture" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("output_format", ["speedscope", "csv"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import io
 import json
 import os
@@ -27,10 +26,8 @@ PROGRAM = "import sys; from hiwater.cli import main; sys.exit(main(['report', *s
 
 def typed(*arguments: str | Path) -> int:
     """Exit code of `hiwater report ARGUMENTS`."""
-    parser = argparse.ArgumentParser(prog="hiwater")
-    report.add_arguments(parser.add_subparsers().add_parser("report"))
     try:
-        return report.run(parser.parse_args(["report", *map(str, arguments)]))
+        return main(["report", *map(str, arguments)])
     except SystemExit as end:
         assert isinstance(end.code, int)
         return end.code
@@ -45,15 +42,15 @@ def capture(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("output_format", FORMATS)
 def test_every_format_to_stdout_and_to_a_file(
-    capture: Path, output_format: str, capsys: pytest.CaptureFixture[str]
+    capture: Path, output_format: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert typed(capture, "--format", output_format, "-o", "-") == 0
-    shown = capsys.readouterr()
+    shown = capfd.readouterr()
     assert shown.err == "" and shown.out
     out = capture.parent / "out"
     assert typed(capture, "--format", output_format, "-o", out) == 0
     assert out.read_text("utf-8") == shown.out
-    assert capsys.readouterr().out == ""
+    assert capfd.readouterr().out == ""
     assert sorted(capture.parent.iterdir()) == sorted([capture, out])
 
 
@@ -61,9 +58,9 @@ def test_every_format_to_stdout_and_to_a_file(
     ("at", "sizes"),
     [("peak", [4096, 1000, 500]), ("end", [4096, 500]), ("0", [4096, 1000, 500]), ("0:0.001", [4096, 1000, 500])],
 )
-def test_any_moment(capture: Path, at: str, sizes: list[int], capsys: pytest.CaptureFixture[str]) -> None:
+def test_any_moment(capture: Path, at: str, sizes: list[int], capfd: pytest.CaptureFixture[str]) -> None:
     assert typed(capture, "--format", "json", "--at", at) == 0
-    assert [stack["bytes"] for stack in json.loads(capsys.readouterr().out)["stacks"]] == sizes
+    assert [stack["bytes"] for stack in json.loads(capfd.readouterr().out)["stacks"]] == sizes
 
 
 @pytest.mark.parametrize(
@@ -73,15 +70,15 @@ def test_any_moment(capture: Path, at: str, sizes: list[int], capsys: pytest.Cap
         ("--format", "docx"), ("--top", "0"), ("--top", "many"), ("--nonsense",),
     ],
 )  # fmt: skip
-def test_a_wrong_request_is_2(capture: Path, arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_request_is_2(capture: Path, arguments: tuple[str, ...], capfd: pytest.CaptureFixture[str]) -> None:
     assert typed(capture, *arguments) == 2
-    shown = capsys.readouterr()
+    shown = capfd.readouterr()
     assert shown.out == "" and "Traceback" not in shown.err and shown.err
 
 
-def one_line(capsys: pytest.CaptureFixture[str]) -> str:
-    shown = capsys.readouterr()
-    assert shown.out == "" and shown.err.count("\n") == 1 and shown.err.startswith("hiwater report: ")
+def one_line(capfd: pytest.CaptureFixture[str]) -> str:
+    shown = capfd.readouterr()
+    assert shown.out == "" and shown.err.count("\n") == 1 and shown.err.startswith("hiwater: ")
     return shown.err
 
 
@@ -90,14 +87,14 @@ def one_line(capsys: pytest.CaptureFixture[str]) -> str:
     [(("docx",), "unknown format 'docx'; choose one of text"), (("json", "csv"), "given 2 times (json, csv)")],
 )
 def test_an_unknown_format_and_two_formats_are_one_line(
-    capture: Path, formats: tuple[str, ...], words: str, capsys: pytest.CaptureFixture[str]
+    capture: Path, formats: tuple[str, ...], words: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     asked = [word for name in formats for word in ("--format", name)]
     assert typed(capture, *asked) == 2
-    assert words in one_line(capsys)
+    assert words in one_line(capfd)
 
 
-def test_captures_that_cannot_be_read_are_one_line_and_2(capture: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_captures_that_cannot_be_read_are_one_line_and_2(capture: Path, capfd: pytest.CaptureFixture[str]) -> None:
     whole, folder = capture.read_bytes(), capture.parent
     for name, content, words in (
         ("cut", whole[: FIRST_EXTENT_OFFSET + 100], "truncated"),
@@ -108,51 +105,51 @@ def test_captures_that_cannot_be_read_are_one_line_and_2(capture: Path, capsys: 
     ):
         (folder / name).write_bytes(content)
         assert typed(folder / name) == 2
-        assert words in one_line(capsys) or pytest.fail(name)
+        assert words in one_line(capfd) or pytest.fail(name)
     assert typed(folder / "missing") == 2
-    assert "there is no capture" in one_line(capsys)
+    assert "there is no capture" in one_line(capfd)
     (folder / "none").mkdir()
     assert typed(folder / "none") == 2
-    assert "there is no capture in" in one_line(capsys)
+    assert "there is no capture in" in one_line(capfd)
 
 
-def test_a_name_with_newlines_is_still_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_name_with_newlines_is_still_one_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert typed(tmp_path / "a\nb\x1b[31m") == 2
-    assert "\x1b" not in one_line(capsys)
+    assert "\x1b" not in one_line(capfd)
 
 
 def test_a_capture_that_contradicts_itself_is_shown_with_a_warning(
-    capture: Path, capsys: pytest.CaptureFixture[str]
+    capture: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     recording = small()
     recording.header["live_bytes"] += 8
     capture.write_bytes(recording.to_bytes())
     assert typed(capture, "--format", "json") == 0
-    shown = capsys.readouterr()
+    shown = capfd.readouterr()
     assert "contradicts itself" in shown.err and len(json.loads(shown.out)["problems"]) == 1
 
 
-def test_less_than_nothing_is_refused(capture: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_less_than_nothing_is_refused(capture: Path, capfd: pytest.CaptureFixture[str]) -> None:
     recording = small()
     next(account for account in recording.accounts.values() if account.live[0]).live[0] = -5
     capture.write_bytes(recording.to_bytes())
     assert typed(capture, "--at", "end") == 2
-    assert "-5 bytes" in one_line(capsys)
+    assert "-5 bytes" in one_line(capfd)
 
 
-def test_several_captures(capture: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_several_captures(capture: Path, capfd: pytest.CaptureFixture[str]) -> None:
     child = small()
     child.header["pid"] = 77
     child.fact("ppid", "4242")
     (capture.parent / "child.hiw").write_bytes(child.to_bytes())
     assert typed(capture, capture.parent / "child.hiw") == 0
-    assert capsys.readouterr().out.count("\nYour lines") == 1
+    assert capfd.readouterr().out.count("\nYour lines") == 1
     assert typed(capture, capture.parent / "child.hiw", "--full") == 0
-    assert capsys.readouterr().out.count("\nYour lines") == 2
+    assert capfd.readouterr().out.count("\nYour lines") == 2
     assert typed(capture, capture.parent / "child.hiw", "--format", "json") == 0
-    assert json.loads(capsys.readouterr().out)["children"][0]["process"]["pid"] == 77
+    assert json.loads(capfd.readouterr().out)["children"][0]["process"]["pid"] == 77
     assert typed(capture, capture.parent / "child.hiw", "--format", "svg") == 2
-    assert "one capture" in one_line(capsys)
+    assert "one capture" in one_line(capfd)
 
 
 # Where it goes
@@ -167,30 +164,30 @@ def test_several_captures(capture: Path, capsys: pytest.CaptureFixture[str]) -> 
     ],
 )
 def test_formats_for_other_programs_go_beside_the_capture(
-    capture: Path, words: tuple[str, ...], suffix: str, capsys: pytest.CaptureFixture[str]
+    capture: Path, words: tuple[str, ...], suffix: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert typed(capture, *words) == 0
     made = capture.with_suffix(suffix)
-    assert capsys.readouterr().out == f"{made}\n" and made.stat().st_size > 100
+    assert capfd.readouterr().out == f"{made}\n" and made.stat().st_size > 100
     merged = capture.parent / "all.hiw"
     assert main(["merge", "-o", str(merged), str(capture)]) == 0
     name = hiwater.open_run(merged).captures[0].path
     assert typed(name, *words) == 0
-    assert capsys.readouterr().out.endswith(f"{merged.parent / 'all'}.{name.name}{suffix}\n")
+    assert capfd.readouterr().out.endswith(f"{merged.parent / 'all'}.{name.name}{suffix}\n")
 
 
-def test_requests_that_contradict_each_other_are_refused(capture: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_requests_that_contradict_each_other_are_refused(capture: Path, capfd: pytest.CaptureFixture[str]) -> None:
     for words, said in (
         (("--full", "--tree"), "--full is for text, and not for tree"), (("--html", "--tree"), "given 2 times (html, tree)"),
         (("--html", "--open", "-o", "-"), "--open needs a file"),
     ):  # fmt: skip
         assert typed(capture, *words) == 2
-        assert said in one_line(capsys)
+        assert said in one_line(capfd)
 
 
 @pytest.mark.parametrize("words", [(), ("--at", "end"), ("--by", "function"), ("--kind", "python")])
 def test_the_report_is_forty_lines_at_most(
-    capture: Path, words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+    capture: Path, words: tuple[str, ...], capfd: pytest.CaptureFixture[str]
 ) -> None:
     recording = small()
     for number in range(60):
@@ -198,26 +195,26 @@ def test_the_report_is_forty_lines_at_most(
     recording.header.update(lost_events=3, live_bytes=1, stop_reason=recording.string("the disk is full"))
     capture.write_bytes(recording.to_bytes())
     assert typed(capture, *words) == 0
-    assert 15 < capsys.readouterr().out.count("\n") <= 40
+    assert 15 < capfd.readouterr().out.count("\n") <= 40
 
 
-def test_a_report_never_replaces_its_capture(capture: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_report_never_replaces_its_capture(capture: Path, capfd: pytest.CaptureFixture[str]) -> None:
     before = capture.read_bytes()
     (capture.parent / "link").symlink_to(capture)
     for output in (capture, capture.parent / "link"):
         assert typed(capture, "-o", output) == 2
-        assert "would replace the capture" in one_line(capsys)
+        assert "would replace the capture" in one_line(capfd)
     assert capture.read_bytes() == before
 
 
-def test_a_folder_that_is_not_there_is_125(capture: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_that_is_not_there_is_125(capture: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert typed(capture, "-o", capture.parent / "no/such/out") == 125
-    assert "cannot be written" in one_line(capsys)
+    assert "cannot be written" in one_line(capfd)
 
 
-def test_a_full_disk_is_125(capture: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_full_disk_is_125(capture: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert typed(capture, "-o", "/dev/full") == 125
-    assert "make room" in one_line(capsys)
+    assert "make room" in one_line(capfd)
 
 
 def test_what_was_there_stays_when_writing_fails(capture: Path, monkeypatch: pytest.MonkeyPatch) -> None:

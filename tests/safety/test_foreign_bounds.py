@@ -8,6 +8,7 @@ import importlib.util
 import json
 import os
 import pickle
+import re
 import resource
 import struct
 import zipfile
@@ -100,6 +101,27 @@ def test_of_a_name_the_beginning_is_read(path: Path) -> None:
     path.write_bytes(one.to_bytes())
     (name, *_) = {stack.frames[-1].function for stack in captures.open(path).peak.stacks}
     assert name == "f" * bounds.LONGEST_NAME_BYTES + "…"
+
+
+@pytest.mark.parametrize(
+    ("fact", "value"),
+    [("missed_ticks", "many"), ("ppid", "9" * 5000), ("cwd", "/a" * bounds.LONGEST_NAME_BYTES), ("cgroup_events", "/" * 5000)],
+)  # fmt: skip
+def test_a_fact_that_is_not_of_its_kind_is_not_there(path: Path, fact: str, value: str) -> None:
+    one = parts.Parts(WHOLE)
+    one.add_facts((fact, value), ("notes", value))
+    path.write_bytes(one.to_bytes())
+    facts = captures.open(path).facts
+    assert value not in facts.get(fact, "") and facts["notes"] == value
+
+
+def test_every_fact_that_is_read_as_a_number_has_that_kind() -> None:
+    read = {
+        name
+        for file in (ROOT / "src").rglob("*.py")
+        for name in re.findall(r'tables\.number\("(\w+)"\)', file.read_text("utf-8"))
+    }
+    assert read and {bounds.FACTS[name] for name in read} == {"number"}
 
 
 @pytest.mark.parametrize(

@@ -311,7 +311,7 @@ def test_the_size_of_a_request_decides_where_its_segment_does_not(large_card, tm
     assert found.kind == ("shortage" if history else "unknown")
 
 
-def test_a_guard_tells_what_was_live_and_lets_the_exception_go_on(cuda, tmp_path, capsys):
+def test_a_guard_tells_what_was_live_and_lets_the_exception_go_on(cuda, tmp_path, capfd):
     cuda.initialise()
     torch.cuda.memory._record_memory_history(max_entries=1000)
     with (
@@ -333,9 +333,9 @@ def test_a_guard_tells_what_was_live_and_lets_the_exception_go_on(cuda, tmp_path
     text = (tmp_path / "oom.txt").read_text()
     assert "expandable_segments" in text and "forward (/work/train.py:7)" in text
     assert report.notes == [] or not walk.sees_without_unpacking()
-    assert "oom.txt says what was live" in capsys.readouterr().err
+    assert "oom.txt says what was live" in capfd.readouterr().err
     assert main(["report", str(tmp_path / "oom.pickle"), "--at", "oom", "--format", "collapsed"]) == 0
-    assert capsys.readouterr().out == f"main (/work/train.py:3);forward (/work/train.py:7) {20 * MIB}\n"
+    assert capfd.readouterr().out == f"main (/work/train.py:3);forward (/work/train.py:7) {20 * MIB}\n"
 
 
 def test_what_is_let_go_of_on_the_way_does_not_change_the_verdict(cuda, tmp_path):
@@ -426,7 +426,7 @@ def test_only_what_was_observed_of_the_same_refusal_is_used():
 
 
 @needs_engine
-def test_a_recording_that_ends_so_has_the_report_and_the_moment(cuda, tmp_path, capsys):
+def test_a_recording_that_ends_so_has_the_report_and_the_moment(cuda, tmp_path, capfd):
     cuda.initialise()
     path = tmp_path / "run.hiw"
     with pytest.raises(torch.cuda.OutOfMemoryError), hiwater.record(path):
@@ -437,11 +437,11 @@ def test_a_recording_that_ends_so_has_the_report_and_the_moment(cuda, tmp_path, 
     (mark,) = capture.device_refusals
     assert mark.kind == "cuda:0 out of memory" and mark.value == 9 * MIB
     assert (tmp_path / "run.oom.txt").exists()
-    capsys.readouterr()
+    capfd.readouterr()
     assert main(["report", str(path)]) == 0
-    assert "Memory of cuda:0 was refused" in capsys.readouterr().out
+    assert "Memory of cuda:0 was refused" in capfd.readouterr().out
     assert main(["report", str(path), "--at", "oom"]) == 2
-    assert "--kind device" in capsys.readouterr().err
+    assert "--kind device" in capfd.readouterr().err
     assert main(["report", str(path), "--at", "oom", "--kind", "device"]) == 0
 
 
@@ -477,7 +477,7 @@ def test_other_exceptions_and_good_ends_leave_nothing(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_one_refusal_is_told_once_and_a_folder_that_is_gone_costs_a_line(tmp_path, capsys):
+def test_one_refusal_is_told_once_and_a_folder_that_is_gone_costs_a_line(tmp_path, capfd):
     with (
         pytest.raises(RuntimeError),
         hiwater.contrib.torch.guard(tmp_path / "outer") as outer,
@@ -487,7 +487,7 @@ def test_one_refusal_is_told_once_and_a_folder_that_is_gone_costs_a_line(tmp_pat
     assert inner.report is not None and outer.report is None
     with pytest.raises(RuntimeError), hiwater.contrib.torch.guard(tmp_path / "none" / "oom"):
         torch.empty(1 << 52)
-    assert "no report of the refused memory could be written" in capsys.readouterr().err
+    assert "no report of the refused memory could be written" in capfd.readouterr().err
 
 
 @needs_engine

@@ -9,8 +9,6 @@ import hiwater
 
 _NO_LIMIT_FROM = 1 << 60  # v1 writes "no limit" as the largest multiple of a page
 _PART_BYTES = 1 << 16
-_LONGEST_PATH = 4096  # as for the kernel
-
 
 _NAMES = {
     1: ("memory.usage_in_bytes", "memory.max_usage_in_bytes", "memory.oom_control", "memory.limit_in_bytes"),
@@ -87,7 +85,7 @@ def _mounts(pid: int | str = "self", proc: str = "/proc") -> list[list[str]]:
 def is_events_file(path: str) -> bool:
     """Return whether this is a cgroup's file with events: the path may come from a capture that was made elsewhere,
     and name any file."""
-    if len(path) > _LONGEST_PATH or os.path.basename(path) not in [names[2] for names in _NAMES.values()]:
+    if os.path.basename(path) not in [names[2] for names in _NAMES.values()]:
         return False
     return os.path.realpath(path) == path and any(path.startswith(mount[4].rstrip("/") + "/") for mount in _mounts())
 

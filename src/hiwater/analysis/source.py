@@ -23,7 +23,6 @@ from hiwater.capture.tables import Tables
 _SUFFIXES = (".py", ".pyw", ".pyx", ".pyi")
 _LARGEST_FILE_BYTES = 8 << 20
 _MOST_BYTES = 64 << 20  # of all files of one report
-_LONGEST_PATH = 4096  # as for the kernel
 _LONGEST_LINE = 400  # of those that are compared and not shown
 
 
@@ -33,7 +32,7 @@ class Sources:
     source may be."""
 
     def __init__(self, folder: str, started_unix_ns: int) -> None:
-        self._folder = folder if len(folder) <= _LONGEST_PATH else ""
+        self._folder = folder
         self._started_unix_ns = started_unix_ns
         self._files: dict[str, list[str]] = {}
         self._left_bytes = _MOST_BYTES

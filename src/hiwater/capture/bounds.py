@@ -19,7 +19,9 @@ archive: holes and zeros cost whoever made it nothing. The tables of a recording
 
 LARGEST_FIGURE = 1 << 62
 """Of unsigned numbers: no count, time or size is larger, and two of them can be added up."""
-LONGEST_NAME_BYTES = 4096  # of a function, a file and the like; of longer ones the beginning is read
+LONGEST_NAME_BYTES = (
+    4096  # of a function, a file and the like; of longer ones the beginning is read, as facts they are not there
+)
 
 OTHER_FIGURES = {
     ("codes", "kind"): (1 << 16) - 1, ("codes", "first_line"): (1 << 32) - 1, ("nodes", "line"): (1 << 32) - 1,
@@ -50,8 +52,8 @@ FACTS = {
     "argv": "JSON", "engine_memory": "JSON", "allocator_state": "JSON", "sent code": "JSON", "window_ns": "two numbers",
     "cwd": "path", "cgroup_events": "path",
     **dict.fromkeys((
-        "ppid", "oom_kills", "hiwater_code_bytes", "live_before_bytes", "reserved_peak_bytes", "worker_limit_bytes", "events", "ticks",
-        "missed_ticks", "sum_peak_bytes",
+        "ppid", "oom_kills", "hiwater_code_bytes", "hiwater_code_file_bytes", "live_before_bytes", "reserved_peak_bytes", "worker_limit_bytes",
+        "events", "ticks", "missed_ticks", "sum_peak_bytes",
     ), "number"),
     **dict.fromkeys((
         "python", "hiwater", "program", "host", "rank", "restart", "engine", "worker", "run_id", "started_by", "recorder", "device", "source",
@@ -59,9 +61,9 @@ FACTS = {
         "freed_unseen", "last_words_not_written", "recorded cell", "cell x.py",
     ), "text"),
 }  # fmt: skip
-"""What a reader takes the value of each fact for. JSON that is none and numbers that are none count as not there,
-texts are escaped and shortened where they are shown; what paths may lead to is said in `analysis/source.py` and
-`_os/cgroup_files.py`."""
+"""What a reader takes the value of each fact for. JSON that is none, numbers that are none and paths that are longer
+than a name count as not there, texts are escaped and shortened where they are shown; what paths
+may lead to is said in `analysis/source.py` and `_os/cgroup_files.py`."""
 
 
 class Reference(NamedTuple):

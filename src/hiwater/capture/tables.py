@@ -87,7 +87,7 @@ class Tables:
         self.cells = cells.read(texts)
         """The cells of a notebook, by the file names of their code."""
         self._strings.names = {file: cell.name for file, cell in self.cells.items()}
-        self.facts = {key: value for key, value in texts if not cells.is_cell(key)}
+        self.facts = {key: value for key, value in texts if not cells.is_cell(key) and _is_of_its_kind(key, value)}
         """What the recorder was told about the program, as text."""
         recorded_cell = self.facts.get(cells.RECORDED)
         is_reduced = self.cells and recorded_cell
@@ -173,6 +173,14 @@ class Tables:
 def known(value: Any) -> int | None:
     """A figure of a table; None below zero, which stands for one that is not known."""
     return int(value) if value >= 0 else None
+
+
+def _is_of_its_kind(fact: str, value: str) -> bool:
+    """Whether a fact is what `bounds.FACTS` says. What JSON holds is judged where it is read."""
+    kind = bounds.FACTS.get(fact)
+    if kind == "number":
+        return whole_number(value) is not None
+    return kind != "path" or len(value) <= bounds.LONGEST_NAME_BYTES
 
 
 def whole_number(text: str) -> int | None:

@@ -113,7 +113,7 @@ def run(arguments: argparse.Namespace) -> int:
         for output_format, file in outputs:
             _write(report, output_format, file)
     if not report.is_kept and "text" not in (output_format for output_format, _ in outputs):
-        say(report.lead, "check")
+        say(report.lead)
     return 0 if report.is_kept or arguments.update else 1
 
 

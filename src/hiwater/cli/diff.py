@@ -14,7 +14,7 @@ from hiwater._os.sizes import parse_size
 from hiwater.cli import output, progress
 from hiwater.cli import report as report_verb
 from hiwater.cli.messages import say
-from hiwater.errors import BadRequest, HiwaterError, UsageError
+from hiwater.errors import BadRequest, UsageError
 
 if TYPE_CHECKING:
     from hiwater.analysis.diff import Limit, MatchedComparison
@@ -60,27 +60,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write the comparison, and return the exit code. An error or a broken limit is one line on stderr."""
-    try:
-        arguments.format = report_verb.chosen_format(arguments.format, FORMATS)
-        limit = None if arguments.fail_on_increase is None else parse_limit(arguments.fail_on_increase)
-        output.refuse_to_open(arguments, ("html",))
-        output.name(arguments, arguments.after, ".diff")  # its own page may be there, too
-        output.refuse_to_replace((arguments.before, arguments.after), arguments.output)
-        with progress.shown(f"comparing {arguments.before} with {arguments.after}"):
-            report = _compare(arguments, limit)
-        with output.opened(arguments) as out, progress.shown_until_output("making the report", out) as stream:
-            more = (arguments.source,) if arguments.format == "html" else ()
-            import_module(FORMATS[arguments.format]).write(report, stream, *more)
-        output.finish(arguments)
-    except HiwaterError as error:
-        say(str(error), "diff")
-        return error.exit_code
+    """Write the comparison, and return the exit code; a broken limit is one line on stderr. Raises HiwaterError."""
+    arguments.format = report_verb.chosen_format(arguments.format, FORMATS)
+    limit = None if arguments.fail_on_increase is None else parse_limit(arguments.fail_on_increase)
+    output.refuse_to_open(arguments, ("html",))
+    output.name(arguments, arguments.after, ".diff")  # its own page may be there, too
+    output.refuse_to_replace((arguments.before, arguments.after), arguments.output)
+    with progress.shown(f"comparing {arguments.before} with {arguments.after}"):
+        report = _compare(arguments, limit)
+    with output.opened(arguments) as out, progress.shown_until_output("making the report", out) as stream:
+        more = (arguments.source,) if arguments.format == "html" else ()
+        import_module(FORMATS[arguments.format]).write(report, stream, *more)
+    output.finish(arguments)
     if report.verdict is None or report.verdict.kept:
         return 0
     from hiwater.report.diff_request import verdict_words
 
-    say(verdict_words(report.verdict), "diff")
+    say(verdict_words(report.verdict))
     return 1
 
 

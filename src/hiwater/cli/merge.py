@@ -10,7 +10,6 @@ import argparse
 
 from hiwater.cli import progress
 from hiwater.cli.messages import say
-from hiwater.errors import HiwaterError
 
 PARSER = {
     "description": "Puts many captures into one file and does not change them: each process, rank and machine keeps its own.",
@@ -35,13 +34,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Merge, and return the exit code. An error is one line on stderr."""
-    try:
-        with progress.shown(f"merging into {arguments.output}"):
-            count, unreadable = _merge(arguments.captures, arguments.output)
-    except HiwaterError as error:
-        say(str(error), "merge")
-        return error.exit_code
+    """Merge, and return the exit code. Raises HiwaterError."""
+    with progress.shown(f"merging into {arguments.output}"):
+        count, unreadable = _merge(arguments.captures, arguments.output)
     for problem in unreadable:
         say(f"warning: a capture cannot be read and is not in {arguments.output}: {problem}")
     if not arguments.quiet:

@@ -12,20 +12,19 @@ if TYPE_CHECKING:
     from typing import TextIO
 
 
-def say(text: str, verb: str = "") -> None:
-    """Write `text` as a line from hiwater, or from one of the verbs that run no program.
+def say(text: str) -> None:
+    """Write `text` as a line from hiwater.
 
     What a terminal would obey, show in another order, or on a line of its own, is escaped: parts of the text may come
-    from another user's program. It is written to the stream with which the process started where a program may have
+    from another user's program. It is written to the stream with which the process started: a program may have
     replaced sys.stderr. If that stream is closed, the message is dropped.
     """
-    stream = sys.stderr if verb else sys.__stderr__
+    stream = sys.__stderr__
     if stream is None or stream.closed:
         return
     text = ascii_text.text_for(stream, "".join(one if one.isprintable() else _escaped(one) for one in text))
-    name = f"hiwater {verb}:" if verb else "hiwater:"
     try:
-        stream.write(f"\x1b[1m{name}\x1b[0m {text}\n" if wants_colour(stream) else f"{name} {text}\n")
+        stream.write(f"\x1b[1mhiwater:\x1b[0m {text}\n" if wants_colour(stream) else f"hiwater: {text}\n")
         stream.flush()
     except (OSError, ValueError):  # closed below us, or text its encoding lacks and refuses
         return

@@ -190,35 +190,31 @@ def _count(text: str) -> int:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write the report, and return the exit code. An error is one line on stderr."""
-    try:
-        arguments.format = chosen_format(arguments.format, FORMATS)
-        for name, known in (("full", ["text"]), ("explain", ["text"]), ("kept", [*_KEPT, "html"])):
-            if getattr(arguments, name) and arguments.format not in known:
-                raise BadRequest(
-                    f"--{name} is for {' and '.join(known)}, and not for {arguments.format}", "leave one of them out"
-                )
-        if arguments.kept:
-            arguments.at = "end"
-        output.refuse_to_open(arguments, _SHOWN_IN_BROWSERS)
-        output.name(arguments, arguments.captures[0])
-        output.refuse_to_replace(arguments.captures, arguments.output)
-        with progress.shown(f"reading {', '.join(arguments.captures)}"):
-            reports = make_reports(arguments.captures, arguments)
-        warn(reports)
-        if arguments.format in _OF_ONE and len(reports) > 1:
-            reports = _at_once(reports, arguments)
-        with (
-            output.opened(arguments) as out,
-            progress.shown_until_output(f"making the report ({arguments.format})", out) as stream,
-        ):
-            _write(reports, arguments, stream)
-        for remark in (remark for report in reports for remark in report.remarks):
-            say(remark, "report")
-        output.finish(arguments)
-    except HiwaterError as error:
-        say(str(error), "report")
-        return error.exit_code
+    """Write the report, and return the exit code. Raises HiwaterError."""
+    arguments.format = chosen_format(arguments.format, FORMATS)
+    for name, known in (("full", ["text"]), ("explain", ["text"]), ("kept", [*_KEPT, "html"])):
+        if getattr(arguments, name) and arguments.format not in known:
+            raise BadRequest(
+                f"--{name} is for {' and '.join(known)}, and not for {arguments.format}", "leave one of them out"
+            )
+    if arguments.kept:
+        arguments.at = "end"
+    output.refuse_to_open(arguments, _SHOWN_IN_BROWSERS)
+    output.name(arguments, arguments.captures[0])
+    output.refuse_to_replace(arguments.captures, arguments.output)
+    with progress.shown(f"reading {', '.join(arguments.captures)}"):
+        reports = make_reports(arguments.captures, arguments)
+    warn(reports)
+    if arguments.format in _OF_ONE and len(reports) > 1:
+        reports = _at_once(reports, arguments)
+    with (
+        output.opened(arguments) as out,
+        progress.shown_until_output(f"making the report ({arguments.format})", out) as stream,
+    ):
+        _write(reports, arguments, stream)
+    for remark in (remark for report in reports for remark in report.remarks):
+        say(remark)
+    output.finish(arguments)
     return 0
 
 
@@ -247,14 +243,10 @@ def _at_once(reports: list[Report], arguments: argparse.Namespace) -> list[Repor
             of_host = f" of {machine.name}, one of {len(run.machines)} machines," if len(run.machines) > 1 else ""
             say(
                 f"{shown} shows all processes{of_host} at the instant of their highest sum: {size(instant.bytes)} allocated by "
-                f"{instant.processes}; --pid shows one process",
-                "report",
+                f"{instant.processes}; --pid shows one process"
             )
             return [replace(reports[0], capture=whole, moment=whole.peak, is_one_of_several=False)]
-    say(
-        f"{shown} shows one of {len(captures)} processes: {captures[0].process.pid}, the first; --pid shows another",
-        "report",
-    )
+    say(f"{shown} shows one of {len(captures)} processes: {captures[0].process.pid}, the first; --pid shows another")
     return reports[:1]
 
 
@@ -337,7 +329,7 @@ def _of_refused(run: Run) -> Run:
             "look at the peak or the end instead",
         )
     if len(refused) < len(run.captures):
-        say(f"memory was refused to {len(refused):,} of {len(run.captures):,} processes, which are shown", "report")
+        say(f"memory was refused to {len(refused):,} of {len(run.captures):,} processes, which are shown")
     return Run(refused, signals=run.signals)
 
 
@@ -345,7 +337,7 @@ def warn(reports: Sequence[Report]) -> None:
     """Print a warning for each capture that contradicts itself."""
     for report in reports:
         for problem in report.problems:
-            say(f"warning: {report.capture.path} contradicts itself: {problem}", "report")
+            say(f"warning: {report.capture.path} contradicts itself: {problem}")
 
 
 def _write(reports: Sequence[Report], arguments: argparse.Namespace, stream: TextIO) -> None:
