@@ -18,7 +18,9 @@ from pydantic.json_schema import GenerateJsonSchema
 
 typing.TypedDict = typing_extensions.TypedDict  # pydantic asks for this one before Python 3.12
 
-from hiwater.report.export.check_json import CheckData  # noqa: E402 – not before that
+from hiwater.contrib.torch.estimate.batch import Search  # noqa: E402 – not before that
+from hiwater.contrib.torch.estimate.result import EstimateData  # noqa: E402
+from hiwater.report.export.check_json import CheckData  # noqa: E402
 from hiwater.report.export.json_diff import DiffData  # noqa: E402
 from hiwater.report.export.json_kept import KeptData  # noqa: E402
 from hiwater.report.export.report_document import ReportData  # noqa: E402
@@ -30,6 +32,7 @@ DOCUMENTS: dict[str, tuple[str, Any]] = {
     "report/schemas/page": ("hiwater.page/3", PageData),
     "report/schemas/diff": ("hiwater.diff/3", DiffData),
     "report/schemas/check": ("hiwater.check/1", CheckData),
+    "contrib/torch/estimate/estimate": ("hiwater.estimate/1", EstimateData | Search),
     "report/schemas/kept": ("hiwater.kept/1", KeptData | list[KeptData]),
 }
 """For each file the name of the schema, and the type."""
