@@ -189,7 +189,7 @@ fuzz: $(VENV)/installed ## read 100,000 damaged and hostile captures with every 
 check-memory: $(VENV)/installed ## compare the memory of five programs with the committed baseline, as `hiwater check` counts it
 	$(BIN)/hiwater check
 
-lint: $(VENV)/installed ## check style, types, imports between packages, formatting and the words of documentation and code
+lint: $(VENV)/installed ## check style, types, imports between packages, formatting, words, and that JSON Schemas are what their types make
 	$(BIN)/ruff check $(wildcard $(SOURCES))
 	$(BIN)/ruff format --check $(wildcard $(SOURCES))
 	$(BIN)/mypy
@@ -197,6 +197,10 @@ lint: $(VENV)/installed ## check style, types, imports between packages, formatt
 	$(BIN)/clang-format --dry-run --Werror $$(find native tests -name '*.h' -o -name '*.c' -o -name '*.cpp')
 	$(BIN)/python tools/check_words.py
 	$(BIN)/python tools/check_paths.py
+	$(BIN)/python tools/schemas.py --check
+
+schemas: $(VENV)/installed ## make the JSON Schemas from the types of the documents
+	$(BIN)/python tools/schemas.py
 
 format: $(VENV)/installed ## format all code
 	$(BIN)/ruff check --fix-only --quiet $(wildcard $(SOURCES))
@@ -243,15 +247,15 @@ web/node_modules: web/package.json web/package-lock.json
 	cd web && npm ci
 	@touch $@
 
-web: web/node_modules ## build the interactive report's page and types from web/
+web: web/node_modules ## build the interactive report's page from web/
 	cd web && npx prettier --write --log-level warn .
 	cd web && node build.mjs
 
 web-check: web/node_modules ## test the page's scripts, and compare the committed page with what its sources make
 	cd web && npx prettier --check --log-level warn .
+	cd web && node build.mjs --check
 	cd web && npx tsc -p .
 	cd web && node test.mjs
-	cd web && node build.mjs --check
 
 clean: ## remove what was built
 	rm -rf build dist $(VENV) $(OUT) .mypy_cache .ruff_cache .pytest_cache .hypothesis

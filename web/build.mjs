@@ -1,7 +1,7 @@
-// Makes what is committed from what is here: the types of a page's data from its schema, and the page's template from the sources.
+// Makes the types of a page's data from its schema, and the page's template, which is committed, from the sources.
 //
 //   node build.mjs            writes both
-//   node build.mjs --check    says what differs from the committed files; nothing is written
+//   node build.mjs --check    writes the types, and says whether the template differs from the committed one
 import { createHash } from "node:crypto";
 import { readFileSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
@@ -20,31 +20,19 @@ const ICON =
         '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16"><path d="M1 12c2 0 2-8 4.5-8S8 9 10 9s2-3 5-3" fill="none" stroke="#2f6fb2" stroke-width="2" stroke-linecap="round"/></svg>',
     );
 
-/** The schema with what it takes from the report's schema put in, so that one file of types says all. */
-function wholeSchema() {
-    const page = JSON.parse(readFileSync(join(REPORT, "schemas/page.schema.json"), "utf8"));
-    const report = JSON.parse(readFileSync(join(REPORT, "schemas/report.schema.json"), "utf8"));
-    const known = report.$defs.report.properties;
-    const resolved = (value) => {
-        if (Array.isArray(value)) return value.map(resolved);
-        if (value === null || typeof value !== "object") return value;
-        const name = /^report\.schema\.json#\/\$defs\/report\/properties\/(\w+)$/.exec(value.$ref ?? "")?.[1];
-        if (name) return resolved(known[name]);
-        const shared = /^report\.schema\.json#\/\$defs\/(\w+)$/.exec(value.$ref ?? "")?.[1];
-        if (shared) return { $ref: `#/$defs/${shared}` };
-        if (value.$ref) return { $ref: value.$ref }; // with words of its own it would become a type of its own
-        return Object.fromEntries(Object.entries(value).map(([key, member]) => [key, resolved(member)]));
-    };
-    const whole = resolved(page);
-    for (const name of ["process", "watched", "scope", "user_line", "job", "role"])
-        whole.$defs[name] = report.$defs[name];
-    return whole;
+/** Without words beside references: each would become a type of its own. */
+function plain(value) {
+    if (Array.isArray(value)) return value.map(plain);
+    if (value === null || typeof value !== "object") return value;
+    if (value.$ref) return { $ref: value.$ref };
+    return Object.fromEntries(Object.entries(value).map(([key, member]) => [key, plain(member)]));
 }
 
 async function types() {
     const bannerComment =
-        "// Made from src/hiwater/report/schemas/page.schema.json by `make web`; do not change it here.";
-    return compile(wholeSchema(), "HiwaterPage", {
+        "// Made from src/hiwater/report/schemas/page.schema.json by build.mjs; do not change it here.";
+    const schema = JSON.parse(readFileSync(join(REPORT, "schemas/page.schema.json"), "utf8"));
+    return compile(plain(schema), "HiwaterPage", {
         bannerComment,
         additionalProperties: false,
         unreachableDefinitions: false,
@@ -116,20 +104,16 @@ async function template() {
 `;
 }
 
-const made = { [join(HERE, "src/page.ts")]: await types() };
+writeFileSync(join(HERE, "src/page.ts"), await types());
 const page = join(REPORT, "html/page.template.html");
-if (!process.argv.includes("--check")) writeFileSync(join(HERE, "src/page.ts"), made[join(HERE, "src/page.ts")]);
-made[page] = await template();
-
-const gzipped = gzipSync(made[page], { level: 9 }).length;
-console.log(`page.template.html: ${made[page].length} bytes, ${gzipped} gzipped (at most ${MOST_GZIPPED_BYTES})`);
+const made = await template();
+const gzipped = gzipSync(made, { level: 9 }).length;
+console.log(`page.template.html: ${made.length} bytes, ${gzipped} gzipped (at most ${MOST_GZIPPED_BYTES})`);
 let status = gzipped > MOST_GZIPPED_BYTES ? 1 : 0;
-for (const [path, text] of Object.entries(made)) {
-    if (!process.argv.includes("--check")) {
-        writeFileSync(path, text);
-    } else if (readFileSync(path, "utf8") !== text) {
-        console.error(`${path} is not what the sources make: run \`make web\` and commit it`);
-        status = 1;
-    }
+if (!process.argv.includes("--check")) {
+    writeFileSync(page, made);
+} else if (readFileSync(page, "utf8") !== made) {
+    console.error(`${page} is not what the sources make: run \`make web\` and commit it`);
+    status = 1;
 }
 process.exit(status);

@@ -26,11 +26,12 @@ c10/cuda/CUDACachingAllocator.cpp."""
 
 @dataclass(slots=True)
 class AllocatorState:
-    """Bytes; the identity above holds to the byte. A free block is handed out only to the stream and the kind of
-    request (small, up to 1 MiB, or large) that its segment is for: `largest_free` has the largest of each in the
-    pool that everybody uses, as {"large, stream 0x0": bytes}. `private_pools` is what pools of their own (CUDA
-    graphs, MemPool) reserve, as {"a.b": bytes}, `private_free_bytes` what of that is free, and
-    `private_free_segments_bytes` what of that is in `free_segments_bytes`: part of the other figures."""
+    """Bytes: reserved = requested + rounding + awaiting_free + inactive_split + free_segments, to the byte. A free
+    block is handed out only to the stream and the kind of request (small, up to 1 MiB, or large) that its segment is
+    for: `largest_free` has the largest of each in the pool that everybody uses, as {"large, stream 0x0": bytes}.
+    `private_pools` is what pools of their own (CUDA graphs, MemPool) reserve, as {"a.b": bytes}, `private_free_bytes`
+    what of that is free, and `private_free_segments_bytes` what of that is in `free_segments_bytes`: part of the other
+    figures."""
 
     segments: int = 0
     reserved_bytes: int = 0

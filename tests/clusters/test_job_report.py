@@ -14,7 +14,7 @@ import pytest
 import hiwater
 import page_reader
 from children import run_hiwater
-from hiwater.analysis.job import Job, engine_memory, is_job, limit_share, used_bytes
+from hiwater.analysis.job import EngineMemory, Job, engine_memory, is_job, limit_share, used_bytes
 from hiwater.contrib.cluster.job import JobCaptures as Collected
 from hiwater.errors import HiwaterError
 from recording import child_environment, needs_engine
@@ -91,9 +91,7 @@ def test_the_uneven_process_is_explained_by_the_line(job: Path) -> None:
     assert outlier.causes[0].frame.line == line_of(job, "partition")
     assert 9 * PARTITION <= outlier.causes[0].more_bytes <= 10 * PARTITION + 100
     assert all(0 < (limit_share(one) or 0) < 1 for one in captures)
-    assert engine_memory(captures[0]) == {
-        "process_bytes": 50, "managed_bytes": 20, "unmanaged_bytes": 30, "spilled_bytes": 3
-    }  # fmt: skip
+    assert engine_memory(captures[0]) == EngineMemory(50, 20, 30, 3)
 
 
 def test_phases_are_summed_over_processes(job: Path) -> None:

@@ -1,5 +1,5 @@
-"""Holds what hiwater writes against the schemas that it comes with. jsonschema would take a second for each ten
-thousand stacks of a report."""
+"""Holds what hiwater writes against the schemas that it comes with: each member has to be described. jsonschema would
+take a second for each ten thousand stacks of a report."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from importlib.resources import files
 from typing import Any
 
 import jsonschema_rs
-
-_BASE = "json-schema:///hiwater/"
 
 
 @cache
@@ -23,14 +21,21 @@ def schema_of(view: str) -> Any:
 @cache
 def validator_of(view: str) -> jsonschema_rs.Draft202012Validator:
     jsonschema_rs.meta.validate(schema_of(view))
-    # The page's schema speaks of the report's as of the file beside it.
-    beside = jsonschema_rs.Registry([(_BASE + "report.schema.json", _nameless("report"))])
-    return jsonschema_rs.Draft202012Validator(_nameless(view), registry=beside, base_uri=_BASE + "view.schema.json")
+    return jsonschema_rs.Draft202012Validator(_closed(schema_of(view)))
 
 
-def _nameless(view: str) -> Any:
-    """The schema without its own identity, from which what it refers to would be looked for elsewhere."""
-    return {name: value for name, value in schema_of(view).items() if name != "$id"}
+def _closed(schema: Any) -> Any:
+    """The schema without room for members that later versions may add."""
+    if isinstance(schema, list):
+        return list(map(_closed, schema))
+    if not isinstance(schema, dict):
+        return schema
+    closed = {name: _closed(value) for name, value in schema.items()}
+    return (
+        {**closed, "additionalProperties": False}
+        if schema.get("type") == "object" and "properties" in schema
+        else closed
+    )
 
 
 def check(said: Any, view: str) -> None:

@@ -9,7 +9,7 @@ import { KeptView } from "./kept";
 import { MappingsView } from "./mappings";
 import { MomentBar, momentWords, Tabs } from "./moment";
 import { MyLinesView } from "./my_lines";
-import type { Run } from "./page";
+import type { RunTable } from "./page";
 import { ProcessesView } from "./processes";
 import { hasResidency, ResidencyView } from "./residency";
 import { type Choice, chosen } from "./shape";
@@ -23,7 +23,7 @@ import { count, printable, shortened, size } from "./words";
 type Tab =
   "flame" | "mine" | "table" | "source" | "holders" | "kept" | "resident" | "mappings" | "threads" | "processes";
 
-export function App({ captures, run }: { captures: Capture[]; run: Run | undefined }) {
+export function App({ captures, run }: { captures: Capture[]; run: RunTable | undefined }) {
   const [index, setIndex] = useState(() => largest(captures));
   const [theme, isDark, setTheme] = useTheme();
   const capture = captures[index];
@@ -79,7 +79,7 @@ function Recording({
 }: {
   capture: Capture;
   captures: Capture[];
-  run: Run | undefined;
+  run: RunTable | undefined;
   isDark: boolean;
   onCapture: (index: number) => void;
 }) {
@@ -199,7 +199,7 @@ function Recording({
   );
 }
 
-function tabsOf(capture: Capture, captures: Capture[], run: Run | undefined): [Tab, string][] {
+function tabsOf(capture: Capture, captures: Capture[], run: RunTable | undefined): [Tab, string][] {
   const { isTimeline, isBeside, isWhole, described } = capture;
   const has = (wanted: boolean, tab: Tab, words: string): [Tab, string][] => (wanted ? [[tab, words]] : []);
   return [

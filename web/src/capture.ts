@@ -1,6 +1,6 @@
 // One recorded process: its columns, and what every holder had at any moment that can be asked for.
 import type { Unpacked } from "./columns";
-import type { Capture as Described, Column } from "./page";
+import type { CaptureData as Described, PackedColumn } from "./page";
 import { printable, shortPath } from "./words";
 
 export const KINDS = [
@@ -133,7 +133,7 @@ export class Capture {
     this.totalBytes = numbers(holders.total_bytes);
     this.totalBlocks = numbers(holders.total_blocks);
     this.temporaries = numbers(holders.temporaries);
-    const beside = (column: Column | undefined) => (column ? numbers(column) : null);
+    const beside = (column: PackedColumn | undefined) => (column ? numbers(column) : null);
     const duration = this.durationNs;
     const peakNs = described.summary.peak.at_ns;
     this.peak = {

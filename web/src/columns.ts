@@ -1,5 +1,5 @@
 // The other end of src/hiwater/report/html/columns.py.
-import type { Column, HiwaterPage } from "./page";
+import type { HiwaterPage, PackedColumn } from "./page";
 
 export class Unpacked {
   readonly page: HiwaterPage;
@@ -12,16 +12,16 @@ export class Unpacked {
   }
 
   /** Whole numbers below 2^31: ids, counts, lines. */
-  ints(column: Column): Int32Array {
+  ints(column: PackedColumn): Int32Array {
     return this.fill(column, new Int32Array(column.count));
   }
 
   /** Bytes and times: exact up to 2^53. */
-  numbers(column: Column): Float64Array {
+  numbers(column: PackedColumn): Float64Array {
     return this.fill(column, new Float64Array(column.count));
   }
 
-  private fill<Numbers extends Int32Array | Float64Array>(column: Column, values: Numbers): Numbers {
+  private fill<Numbers extends Int32Array | Float64Array>(column: PackedColumn, values: Numbers): Numbers {
     const { at, count, width, signed } = column;
     let factor = 1;
     for (let plane = 0; plane < width; plane += 1, factor *= 256) {

@@ -1,6 +1,7 @@
 // What was recorded, the peaks side by side with how exact each is, where resident memory is, and what limits trust.
 import type { Capture } from "./capture";
 import { signedWithin } from "./change";
+import type { DeviceData as Described } from "./page";
 import { sourceLine } from "./panel";
 import { type Key, placeOf } from "./shape";
 import { keyOf } from "./user_lines";
@@ -210,7 +211,7 @@ function Figures({ capture }: { capture: Capture }) {
         />
       )}
       {devices.map((device, index) => (
-        <Device key={index} device={device} index={index} />
+        <Device key={index} device={device} />
       ))}
       {!capture.isTimeline && (
         <Figure
@@ -250,12 +251,12 @@ function Figure({ label, value, note, isMain }: { label: string; value: string; 
 }
 
 /** A GPU: whatever of its three peaks is known. */
-function Device({ device, index }: { device: Record<string, unknown>; index: number }) {
+function Device({ device }: { device: Described }) {
   const peaks = (["allocated", "reserved", "used"] as const)
     .map((word) => ({ word, bytes: device[`peak_${word}_bytes`] }))
     .filter((one): one is { word: "allocated" | "reserved" | "used"; bytes: number } => typeof one.bytes === "number");
   if (!peaks.length) return null;
-  const name = printable(String(device.name ?? `device ${index}`));
+  const name = printable(device.name);
   const rest = peaks.slice(1).map((one) => `${size(one.bytes)} ${one.word}`);
   return (
     <Figure

@@ -1,13 +1,13 @@
 // A job: how uneven the peaks of its processes are and why, and what phases of each name cost over all processes.
 import { signedSize } from "./change";
-import type { Job } from "./page";
+import type { JobData } from "./page";
 import { type Column, Table } from "./table";
 import { printable, shortened, size } from "./words";
 
-type Outlier = Job["outliers"][number];
-type Phase = Job["phases"][number];
+type Outlier = JobData["outliers"][number];
+type Phase = JobData["phases"][number];
 
-export function JobView({ job }: { job: Job }) {
+export function JobView({ job }: { job: JobData }) {
   return (
     <>
       {job.skew !== null && (

@@ -1,13 +1,13 @@
 // The processes of a recording: those that were watched from outside, those of a run, and several captures.
 import type { Capture } from "./capture";
 import { JobView } from "./job";
-import type { Run, RunProcess, Watched } from "./page";
+import type { RunProcess, RunTable, WatchedData } from "./page";
 import { type Column, Table } from "./table";
 import { printable, seconds, shortened, size } from "./words";
 
 interface Props {
   captures: Capture[];
-  run: Run | undefined;
+  run: RunTable | undefined;
   onCapture: (index: number) => void;
 }
 
@@ -25,7 +25,7 @@ export function ProcessesView({ captures, run, onCapture }: Props) {
 }
 
 /** All processes of a run. Only those with a capture in the page can be shown. */
-function OfRun({ run, onCapture }: { run: Run; onCapture: (index: number) => void }) {
+function OfRun({ run, onCapture }: { run: RunTable; onCapture: (index: number) => void }) {
   const bytes = (id: keyof RunProcess, title: string): Column<RunProcess> => ({
     id,
     title,
@@ -111,7 +111,7 @@ const OF_JOB: Column<RunProcess>[] = [
   { id: "worker", title: "Worker", value: (one) => printable(one.role?.worker ?? "") },
 ];
 
-const WATCHED: Column<Watched>[] = [
+const WATCHED: Column<WatchedData>[] = [
   {
     id: "peak",
     title: "Peak",

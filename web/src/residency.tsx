@@ -2,11 +2,11 @@
 import { useState } from "preact/hooks";
 import type { Capture } from "./capture";
 import { DeviceBreakdowns } from "./devices";
-import type { ResidencySnapshot } from "./page";
+import type { ResidencyData } from "./page";
 import { type Column, Table } from "./table";
 import { printable, seconds, share, shortened, shortPath, size } from "./words";
 
-type Part = ResidencySnapshot["parts"][number];
+type Part = ResidencyData["parts"][number];
 
 const UNEXPLAINED = "unexplained";
 const WORTH_TELLING = 2 ** 20; // bytes
@@ -115,7 +115,7 @@ function untouchedOf(part: Part): number {
   return OVERHEAD.test(part.name) || part.name === UNEXPLAINED ? 0 : part.untouched_bytes;
 }
 
-type Block = ResidencySnapshot["large"][number];
+type Block = ResidencyData["large"][number];
 
 const placeOf = (block: Block): string => {
   const leaf = block.frame;

@@ -1,6 +1,6 @@
 // The ranking that every report leads with, at any moment: the twin of `rank_lines` in src/hiwater/analysis/user_lines.py.
 import type { Capture, Held } from "./capture";
-import type { UserLine as Described } from "./page";
+import type { UserLineData as Described } from "./page";
 import type { Key } from "./shape";
 import { printable } from "./words";
 

@@ -1,12 +1,12 @@
 // Captures for tests, made through the same packed form that a page has.
 import { Capture } from "../src/capture";
 import { Unpacked } from "../src/columns";
-import type { Column } from "../src/page";
+import type { PackedColumn } from "../src/page";
 
 export class Packer {
   private readonly bytes: number[] = [];
 
-  add(values: number[]): Column {
+  add(values: number[]): PackedColumn {
     const signed = values.some((value) => value < 0);
     const raw = signed ? values.map((value) => (value < 0 ? -2 * value - 1 : 2 * value)) : values;
     let width = 0;

@@ -67,10 +67,19 @@ def limit_share(capture: Capture) -> float | None:
     return max(shares, default=None)
 
 
-def engine_memory(capture: Capture) -> dict[str, int] | None:
-    """The engine's own figures of the worker, in bytes, when the memory that it saw was highest: of the process
-    (resident), of results in memory (managed), of what is neither (unmanaged), and of results on disk (spilled).
-    None for an engine that has none."""
+@dataclass(frozen=True, slots=True)
+class EngineMemory:
+    """The engine's own figures of a worker, when the memory that it saw was highest: of the process (resident), of
+    results in memory (managed), of what is neither (unmanaged), and of results on disk (spilled)."""
+
+    process_bytes: int
+    managed_bytes: int
+    unmanaged_bytes: int
+    spilled_bytes: int
+
+
+def engine_memory(capture: Capture) -> EngineMemory | None:
+    """None for an engine that has no figures of its own."""
     try:
         own = json.loads(capture.facts["engine_memory"])
         figures = [whole_number(str(own[name])) for name in ("process_bytes", "managed_bytes", "spilled_bytes")]
@@ -79,12 +88,7 @@ def engine_memory(capture: Capture) -> dict[str, int] | None:
     process, managed, spilled = figures
     if process is None or managed is None or spilled is None:
         return None
-    return {
-        "process_bytes": process,
-        "managed_bytes": managed,
-        "unmanaged_bytes": max(0, process - managed),
-        "spilled_bytes": spilled,
-    }
+    return EngineMemory(process, managed, max(0, process - managed), spilled)
 
 
 def last_line(capture: Capture) -> UserLine | None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, Literal, TypeVar
 
 from hiwater._os.sizes import format_size
 from hiwater.capture.paths import Frame, describe_innermost
 from hiwater.capture.snapshot import Snapshot
 
 _ERRORS_APART = 2  # an estimate changed when it did by more than so many standard errors
+ChangeState = Literal["grew", "shrank", "new", "gone", "within error"]
 Compared = TypeVar("Compared")
 """`Capture`, whose module imports this one."""
 
@@ -70,7 +71,7 @@ class Change:
         return self.after_bytes - self.before_bytes
 
     @property
-    def state(self) -> str:
+    def state(self) -> ChangeState:
         """`within error`, `new` (held nothing before), `gone` (holds nothing now), `grew` or `shrank`."""
         if _is_within_error(self.bytes, self.standard_error_bytes):
             return "within error"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import reprlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from hiwater._os.accuracy import of_peak
@@ -73,6 +73,11 @@ class Resident:
     overhead_end_bytes: int
     overhead_start_bytes: int
     program_peak_bytes: int
+    source: str = field(init=False, default="")
+    """Where the peak is from."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "source", "kernel high-water mark (VmHWM)" if self.exact else "highest sample")
 
     def __repr__(self) -> str:
         accuracy = of_peak(exact=self.exact, error_bytes=self.error_bytes)
@@ -86,10 +91,6 @@ class Resident:
     @property
     def program_end_bytes(self) -> int:
         return max(0, self.end_bytes - self.overhead_end_bytes)
-
-    @property
-    def source(self) -> str:
-        return "kernel high-water mark (VmHWM)" if self.exact else "highest sample"
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hiwater._os.sizes import format_size
+from hiwater.capture.document_types import Signed
 from hiwater.capture.paths import AtCallPath, describe_innermost
 from hiwater.capture.references import Records
 from hiwater.capture.tables import Tables
@@ -22,7 +23,8 @@ class Part:
     allocated, not resident."""
 
     name: str
-    resident_bytes: int
+    resident_bytes: Signed
+    """Of `unexplained` it may be below zero: what changed between two readings."""
     untouched_bytes: int
 
 

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from hiwater._os import trust
 from hiwater.capture import bounds
 from hiwater.capture.destination import CHILDREN_INDEX
+from hiwater.capture.document_types import Signed
 from hiwater.capture.program import arguments
 
 ROW_BYTES = 512
@@ -53,7 +54,7 @@ class ShortProcess:
     pid: int
     parent_pid: int
     started_by: str
-    exit_code: int
+    exit_code: Signed
     started_unix_ns: int
     duration_ns: int
     peak_bytes: int

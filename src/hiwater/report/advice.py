@@ -4,35 +4,72 @@ that show it."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict
-from typing import Any
+from typing import TypedDict
 
 from hiwater.analysis.advice import Figure, Finding, findings_of
-from hiwater.capture import Capture, Frame
+from hiwater.capture import Capture
+from hiwater.report.document import FrameData, frame_data
 from hiwater.report.formatting import place_text, size
 
 NOTHING_FOUND = "No advice: no rule found a saving of 5 % of the peak or more that this recording proves."
-_NO_FRAME = Frame("", "", 0)
 
 
-def data(capture: Capture) -> dict[str, list[dict[str, Any]]]:
-    """The members `explain` and `hints` of the JSON report, the largest sure saving first. `file` is empty where a
-    finding is about no line. `hints` has the findings of `explain` in one sentence each."""
-    explain, hints = [], []
-    for finding in findings_of(capture):
-        place = asdict(finding.frame or _NO_FRAME)
-        explain.append({"rule": finding.rule.value, **place, **_without_place(finding)})
-        words = sentence(finding)
-        hints.append({"pattern": finding.rule.value, "bytes": finding.saving.least_bytes, "words": words, **place})
-    return {"explain": explain, "hints": hints}
+class SavingData(TypedDict):
+    """What a change saves."""
+
+    least_bytes: int
+    """a lower bound, as far as the recording's slices of time tell"""
+    most_bytes: int
+    measures: str
+    """of which memory"""
+    words: str
 
 
-def _without_place(finding: Finding) -> dict[str, Any]:
+class FindingData(FrameData):
+    """A finding. `file` is empty if it is about no line."""
+
+    rule: str
+    evidence: list[Figure]
+    saving: SavingData
+    change: str
+    """what to change in this line"""
+    condition: str
+    """what has to hold, where a recording cannot tell; empty if nothing has"""
+
+
+class Hint(FrameData):
+    """A finding in one sentence."""
+
+    pattern: str
+    bytes: int
+    """the least saving"""
+    words: str
+    """what was found, what to change, and what it saves"""
+
+
+def data(finding: Finding) -> FindingData:
+    saving = finding.saving
     return {
-        "evidence": [asdict(figure) for figure in finding.evidence],
-        "saving": {**asdict(finding.saving), "words": saving_words(finding)},
+        "rule": finding.rule.value,
+        **frame_data(finding.frame),
+        "evidence": list(finding.evidence),
+        "saving": {
+            "least_bytes": saving.least_bytes,
+            "most_bytes": saving.most_bytes,
+            "measures": saving.measures,
+            "words": saving_words(finding),
+        },
         "change": finding.change,
         "condition": finding.condition,
+    }
+
+
+def hint(finding: Finding) -> Hint:
+    return {
+        "pattern": finding.rule.value,
+        "bytes": finding.saving.least_bytes,
+        "words": sentence(finding),
+        **frame_data(finding.frame),
     }
 
 

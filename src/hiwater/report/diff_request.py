@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import TypedDict
 
 from hiwater._os import accuracy
 from hiwater.analysis.call_tree import Grouping
 from hiwater.analysis.diff import MatchedComparison, Verdict
-from hiwater.capture import Capture, Frame
-from hiwater.capture.comparison import Change, Changes, ComparedFigure
+from hiwater.capture import Capture
+from hiwater.capture.comparison import Change, Changes, ChangeState, ComparedFigure
+from hiwater.capture.document_types import Signed
+from hiwater.report.document import FrameData, frame_data
 from hiwater.report.formatting import place_text, signed_percent, signed_size, size
 from hiwater.report.request import Report
 
@@ -119,12 +121,31 @@ def _state(change: Change) -> str:
     return f" ({change.state})" if change.state in ("new", "gone", "within error") else ""
 
 
-def headline_data(comparison: MatchedComparison) -> dict[str, Any]:
-    """The same as data."""
-    causes = []
-    for one in comparison.causes:
-        frame = one.frames[-1] if one.frames else Frame("", "", 0)
-        causes.append({"change_bytes": one.bytes, "state": one.state, **asdict(frame)})
+class CauseOfChange(FrameData):
+    """A line of the user's own code that changed."""
+
+    change_bytes: Signed
+    state: ChangeState
+
+
+class HeadlineData(TypedDict):
+    """The net change and its largest causes: what every view of the comparison leads with."""
+
+    change_bytes: Signed | None
+    """after − before of what is compared; null where a capture does not have it"""
+    causes: list[CauseOfChange]
+    """the line of the user's own code that changed most in the direction of the net change, and the one that changed
+    most against it if that is not small"""
+    words: str
+    """the same in one line"""
+
+
+def headline_data(comparison: MatchedComparison) -> HeadlineData:
+    """The headline as data."""
+    causes: list[CauseOfChange] = [
+        {"change_bytes": one.bytes, "state": one.state, **frame_data(one.frames[-1] if one.frames else None)}
+        for one in comparison.causes
+    ]
     return {"change_bytes": comparison.allocated.change, "causes": causes, "words": headline(comparison)}
 
 

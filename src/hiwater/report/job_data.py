@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import Any
+from typing import TypedDict
 
 from hiwater.analysis.job import (
+    EngineMemory,
     Job,
     Outlier,
     OutlierCause,
@@ -18,14 +18,103 @@ from hiwater.analysis.job import (
 )
 from hiwater.analysis.user_lines import UserLine
 from hiwater.capture import Capture
+from hiwater.capture.document_types import Signed
+from hiwater.report.document import FrameData, frame_data
 from hiwater.report.formatting import printable
 
 _NAME = 200
 
 
-def described(job: Job) -> dict[str, Any]:
-    """The uneven processes with their causes, and the phases of each name over all processes. `skew` is None for
-    fewer than three processes."""
+class LineData(FrameData):
+    """A line of the user's own code, and what it holds."""
+
+    bytes: int
+
+
+class CauseData(FrameData):
+    """A line that holds more than in another process."""
+
+    more_bytes: Signed
+
+
+class OutlierData(TypedDict):
+    """A process with a peak far above the median."""
+
+    pid: int
+    worker: str
+    host: str
+    peak_bytes: int
+    times_median: float
+    median_pid: int
+    """of the process it is compared with"""
+    phase: str
+    """that ran at the peak; empty if none did"""
+    causes: list[CauseData]
+    """the lines that hold more than in the median process, at the peaks, without what was never touched; most first"""
+
+
+class PhaseData(TypedDict):
+    """The phases of one name."""
+
+    name: str
+    ended: int
+    unfinished: int
+    processes: int
+    median_rise_bytes: int
+    """of the highest allocated size during a phase over that at its start"""
+    highest_rise_bytes: int
+    highest_peak_bytes: int
+    kept_bytes: int
+    """what all phases of the name kept at their ends, in the process where that is most"""
+    worst_pid: int
+    worst_worker: str
+    worst_host: str
+    line: LineData | None
+    """that held most at the highest moment of the worst phase; null if not looked for"""
+
+
+class JobData(TypedDict):
+    """Of the processes of a job (a cluster or a launcher): how uneven their peaks are and why, and what phases of each
+    name cost over all of them."""
+
+    processes: int
+    """with allocations"""
+    highest_peak_bytes: int
+    """allocated, without what was never touched, as all peaks of a job"""
+    highest_untouched_bytes: int
+    """the most that one process had allocated at its peak and never touched"""
+    median_peak_bytes: int
+    """of an even number, the lower of the two in the middle"""
+    skew: float | None
+    """the highest peak over the median one; null for fewer than three processes"""
+    outliers: list[OutlierData]
+    """the processes far above the median, at most three, the highest first"""
+    phases: list[PhaseData]
+    """by name, over all processes; those that cost most first. Figures are of the whole process while the phase ran"""
+    phases_not_kept: int
+    """earlier phases that are in no figure: a capture keeps its last 10,000"""
+
+
+class Role(TypedDict):
+    """Of a process of a job, what it is there."""
+
+    host: str
+    rank: str
+    engine: str
+    worker: str
+    """the engine's name of the process"""
+    restart: str
+    untouched_bytes: int
+    """the part of the allocated peak that was never touched"""
+    limit_share: float | None
+    """the highest part of the nearest limit that was used; null without a limit"""
+    engine_memory: EngineMemory | None
+    """the engine's own figures when the memory that it saw was highest; null for an engine that has none"""
+    last_line: LineData | None
+    """that held most when a killed process's capture ended; null for others"""
+
+
+def described(job: Job) -> JobData:
     return {
         "processes": len(job.recorded),
         "highest_peak_bytes": job.highest_bytes,
@@ -38,7 +127,7 @@ def described(job: Job) -> dict[str, Any]:
     }
 
 
-def role(capture: Capture) -> dict[str, Any]:
+def role(capture: Capture) -> Role:
     """What the process is in the job."""
     last = last_line(capture) if capture.process.ended == "killed" else None
     share = limit_share(capture)
@@ -55,7 +144,7 @@ def role(capture: Capture) -> dict[str, Any]:
     }
 
 
-def _outlier(outlier: Outlier) -> dict[str, Any]:
+def _outlier(outlier: Outlier) -> OutlierData:
     return {
         "pid": outlier.capture.process.pid,
         "worker": printable(worker_name(outlier.capture), _NAME),
@@ -68,11 +157,11 @@ def _outlier(outlier: Outlier) -> dict[str, Any]:
     }
 
 
-def _cause(cause: OutlierCause) -> dict[str, Any]:
-    return {**asdict(cause.frame), "more_bytes": cause.more_bytes}
+def _cause(cause: OutlierCause) -> CauseData:
+    return {**frame_data(cause.frame), "more_bytes": cause.more_bytes}
 
 
-def _phase(cost: PhaseCost) -> dict[str, Any]:
+def _phase(cost: PhaseCost) -> PhaseData:
     return {
         "name": cost.name,
         "ended": cost.count,
@@ -89,7 +178,5 @@ def _phase(cost: PhaseCost) -> dict[str, Any]:
     }
 
 
-def _line(line: UserLine | None) -> dict[str, Any] | None:
-    if line is None:
-        return None
-    return {"function": line.frame.function, "file": line.frame.file, "line": line.frame.line, "bytes": line.bytes}
+def _line(line: UserLine | None) -> LineData | None:
+    return None if line is None else {**frame_data(line.frame), "bytes": line.bytes}

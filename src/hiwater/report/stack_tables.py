@@ -11,15 +11,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import TextIO
+from typing import TextIO, TypedDict
 
 import numpy as np
 
 from hiwater.analysis.call_tree import CallTree
 from hiwater.capture import Frame
 from hiwater.capture.paths import Ints
+from hiwater.report.document import frame_data
 
 _ROWS_AT_ONCE = 50_000
+
+
+class PathNode(TypedDict):
+    """A call path."""
+
+    parent: int | None
+    """place in `nodes` of the caller, which stands before what it calls; null for the outermost frame"""
+    frame: int
+    """place in `frames`"""
 
 
 class StackTables:
@@ -67,8 +77,7 @@ class StackTables:
     def write(self, stream: TextIO) -> None:
         """The members "frames" and "nodes" of an object, without a comma behind them."""
         stream.write('"frames": [')
-        frames = ({"function": one.function, "file": one.file, "line": one.line} for one in self._frames)
-        _write_rows(stream, map(json.dumps, frames))
+        _write_rows(stream, map(json.dumps, map(frame_data, self._frames)))
         stream.write('],\n "nodes": [')
         parents, keys = (np.concatenate([np.zeros(0, np.int64), *parts]) for parts in (self._parents, self._keys))
         # In parts: all at once, Python's numbers would use ten times the memory of the arrays.

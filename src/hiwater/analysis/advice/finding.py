@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Literal
 
 from hiwater.capture.paths import Frame
 
@@ -20,14 +21,16 @@ class Rule(StrEnum):
     untouched = "untouched reservation"
 
 
+Unit = Literal["bytes", "blocks", "collections"]
+
+
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One figure of the evidence. `unit` is "bytes", "blocks" or "collections"; `measures` says which of them, when,
-    and how exact."""
+    """One figure of the evidence. `measures` says of which memory it is, when, and how exact."""
 
     name: str
     value: int
-    unit: str
+    unit: Unit
     measures: str
 
 

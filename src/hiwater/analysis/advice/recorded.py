@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hiwater.analysis import sums
-from hiwater.analysis.advice.finding import ALLOCATED, ALLOCATED_PEAK, Figure, Saving
+from hiwater.analysis.advice.finding import ALLOCATED, ALLOCATED_PEAK, Figure, Saving, Unit
 from hiwater.analysis.call_tree import follow
 from hiwater.analysis.source import Sources
 from hiwater.analysis.user_lines import Group, rows_of_paths
@@ -54,7 +54,7 @@ class Recorded:
     def exactness(self) -> str:
         return "sampled" if self.is_sampled else "exact"
 
-    def figure(self, name: str, value: int, when: str, unit: str = "bytes") -> Figure:
+    def figure(self, name: str, value: int, when: str, unit: Unit = "bytes") -> Figure:
         """A figure of what was allocated at a moment."""
         return Figure(name, value, unit, f"allocated, {when}, {self.exactness}")
 

@@ -2,26 +2,100 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict
-from typing import Any, TextIO
+from typing import Literal, TextIO, TypedDict
 
-from hiwater.analysis.holders import HolderGroup, Holders, Site
+from hiwater.analysis.holders import Content, Figures, HolderGroup, Holders, Site
+from hiwater.analysis.user_lines import Group
+from hiwater.report.document import FrameData, text_of
 
-FORMAT, VERSION = "hiwater.holders", 1
+
+class HeldSite(FrameData):
+    """A line that allocated some of the objects."""
+
+    group: Group
+    blocks: int
+    bytes: int
+
+
+class HeldType(TypedDict):
+    """Objects of one type."""
+
+    type: str
+    count: int
+    bytes: int
+
+
+class HeldGroup(TypedDict):
+    """Like objects that are held in the same way."""
+
+    type: str
+    count: int
+    """0: what is left of a module or a function whose parts are groups of their own"""
+    bytes: int
+    retained_bytes: int
+    """what would be free without these objects"""
+    held_by: str
+    path: list[str]
+    also_held_by: list[str]
+    allocated_at: list[HeldSite]
+    retained_allocated_at: list[HeldSite]
+    contents: list[HeldType]
+
+
+class ComparedGroup(HeldGroup):
+    """A group with what an earlier search found of it."""
+
+    earlier: Figures | None
+
+
+class ObjectHolders(TypedDict):
+    """What the page has of the last search for holders."""
+
+    search: int
+    name: str
+    at_ns: int
+    pause_ns: int
+    objects: int
+    bytes: int
+    hiwater_bytes: int
+    """of which hiwater's own modules hold so much"""
+    is_sampled: bool
+    groups: list[HeldGroup]
+    groups_left_out: int
+    types: list[HeldType]
+
+
+class HoldersData(TypedDict):
+    """What `hiwater holders --format json` writes. Sizes are bytes."""
+
+    format: Literal["hiwater.holders"]
+    version: Literal[1]
+    search: int
+    name: str
+    since_search: int | None
+    at_ns: int
+    pause_ns: int
+    duration_ns: int
+    objects: int
+    bytes: int
+    hiwater_bytes: int
+    is_sampled: bool
+    groups: list[ComparedGroup]
+    groups_left_out: int
+    unheld_bytes: int
+    unheld_allocated_at: list[HeldSite]
+    types: list[HeldType]
 
 
 def write(holders: Holders, stream: TextIO) -> None:
-    json.dump(as_data(holders), stream, indent=1)
-    stream.write("\n")
+    stream.write(text_of(_document(holders)) + "\n")
 
 
-def as_data(holders: Holders) -> dict[str, Any]:
-    """What `docs/holders.md` describes; bytes are integers."""
+def _document(holders: Holders) -> HoldersData:
     search = holders.search
     return {
-        "format": FORMAT,
-        "version": VERSION,
+        "format": "hiwater.holders",
+        "version": 1,
         "search": search.number,
         "name": search.name,
         "since_search": holders.since.number if holders.since is not None else None,
@@ -32,27 +106,30 @@ def as_data(holders: Holders) -> dict[str, Any]:
         "bytes": holders.bytes,
         "hiwater_bytes": holders.own_bytes,
         "is_sampled": holders.is_sampled,
-        "groups": [_group(group) for group in holders.groups],
+        "groups": [{**group_data(group), "earlier": group.earlier} for group in holders.groups],
         "groups_left_out": holders.left_out,
         "unheld_bytes": holders.unheld_bytes,
         "unheld_allocated_at": list(map(_site, holders.unheld)),
-        "types": [{"type": row.type_name, "count": row.count, "bytes": row.bytes} for row in holders.types],
+        "types": list(map(type_data, holders.types)),
     }
 
 
-def _site(site: Site) -> dict[str, Any]:
+def type_data(row: Content) -> HeldType:
+    return {"type": row.type_name, "count": row.count, "bytes": row.bytes}
+
+
+def _site(site: Site) -> HeldSite:
     return {
         "file": site.frame.file,
         "line": site.frame.line,
         "function": site.frame.function,
-        "group": str(site.group),
+        "group": site.group,
         "blocks": site.blocks,
         "bytes": site.bytes,
     }
 
 
-def _group(group: HolderGroup) -> dict[str, Any]:
-    earlier = group.earlier
+def group_data(group: HolderGroup) -> HeldGroup:
     return {
         "type": group.type_name,
         "count": group.count,
@@ -63,6 +140,5 @@ def _group(group: HolderGroup) -> dict[str, Any]:
         "also_held_by": list(group.also_held_by),
         "allocated_at": list(map(_site, group.sites)),
         "retained_allocated_at": list(map(_site, group.retained_sites)),
-        "contents": [{"type": row.type_name, "count": row.count, "bytes": row.bytes} for row in group.contents],
-        "earlier": None if earlier is None else asdict(earlier),
+        "contents": list(map(type_data, group.contents)),
     }

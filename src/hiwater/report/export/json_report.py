@@ -1,4 +1,5 @@
-"""The report for machines: `interface.md`'s JSON, described by `report.schema.json` in report/schemas.
+"""The report for machines: a `Report` of `report_document.py`, from which `report.schema.json` in report/schemas is
+made.
 
 A capture may hold a million stacks, and one stack tens of thousands of frames. So call paths are tables (see
 `stack_tables.py`), and the list of stacks is written in chunks and never built.
@@ -8,33 +9,34 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
-from typing import Any, TextIO
+from typing import TextIO
 
 import numpy as np
 
 from hiwater._os.signals import signal_name
 from hiwater.analysis import own_allocators, whole_run
+from hiwater.analysis.advice import findings_of
 from hiwater.analysis.call_tree import Grouping, build_call_tree
 from hiwater.analysis.job import Job, is_job
 from hiwater.analysis.ranking import by
-from hiwater.analysis.user_lines import UserLine, held_by, rank_lines
-from hiwater.capture import Capture, DeviceMemory, DeviceSnapshot, ResidencySnapshot, Resident, Run, WatchedProcess
+from hiwater.analysis.user_lines import Ranking, UserLine, held_by, rank_lines
+from hiwater.capture import Capture, ResidencySnapshot, Run, WatchedProcess
 from hiwater.capture.at_once import Machine
-from hiwater.capture.devices import QUANTITIES
 from hiwater.capture.families import parents
 from hiwater.capture.format import COUNTED_KINDS, KINDS
 from hiwater.capture.paths import Ints
 from hiwater.capture.residency_snapshots import highest
 from hiwater.capture.snapshot import Holdings
 from hiwater.report import advice, job_data
+from hiwater.report.document import frame_data, text_of
+from hiwater.report.export import json_devices
+from hiwater.report.export import report_document as document
 from hiwater.report.headline import parts
 from hiwater.report.request import Report, run_of
 from hiwater.report.stack_tables import StackTables, node_text
-from hiwater.report.text.device_history import notes, source_words
 
-Place = Callable[[int], dict[str, Any]]
+Place = Callable[[int], document.CallPath]
 """What a summary says of a node of the capture: which call path it is."""
 _STACKS_AT_ONCE = 50_000
 _MOST_GENERATIONS = 100  # in one another: parsers of JSON have bounds; later ones are children of the last of these
@@ -70,7 +72,7 @@ class _Family:
             holder = number if generation < _MOST_GENERATIONS else ancestor
             self._children.setdefault(holder, []).extend(below.get(number, ()))
             waiting += [(child, holder, generation + 1) for child in below.get(number, ())]
-        self._aggregate = dict[int, dict[str, Any]]()
+        self._aggregate = dict[int, document.AggregateData]()
         if len(reports) > 1:
             self._aggregate = {
                 id(capture): aggregate
@@ -91,13 +93,14 @@ class _Family:
         nodes = np.concatenate([report.holdings.node, _other_nodes(report.capture)])
         node = tables.add(build_call_tree(report.capture.tables), nodes)
         said = summary(report, lambda one: {"node": None if node[one] < 0 else int(node[one])})
+        more: document.OfSeveral = {}
         if report.run is not None and is_job(report.run.captures):
-            said["role"] = job_data.role(report.capture)
+            more["role"] = job_data.role(report.capture)
         if id(report.capture) in self._aggregate:
-            said["aggregate"] = self._aggregate[id(report.capture)]
+            more["aggregate"] = self._aggregate[id(report.capture)]
         if number == self.roots[0] and report.run is not None and report.run.is_of_several:
-            said["run"] = _run(report.run)
-        head = json.dumps(said, indent=1)
+            more["run"] = _run(report.run)
+        head = text_of({**said, **more})
         stream.write(head[:-2])  # without the newline and brace that close it: more members follow
         stream.write(",\n ")
         tables.write(stream)
@@ -108,10 +111,9 @@ class _Family:
         stream.write("\n}")
 
 
-def _run(run: Run) -> dict[str, Any]:
+def _run(run: Run) -> document.RunData:
     """What is known of processes without a report, and what a job is as a whole."""
-    job = {"job": job_data.described(Job(run.captures))} if is_job(run.captures) else {}
-    return job | {
+    said: document.RunData = {
         "captures": len(run.captures),
         "short": {
             "processes": len(run.short),
@@ -119,13 +121,14 @@ def _run(run: Run) -> dict[str, Any]:
             "allocations": sum(one.total_blocks for one in run.short),
             "highest_peak_bytes": max((one.peak_bytes for one in run.short), default=0),
         },
-        "short_processes": [asdict(one) for one in run.short],
-        "unrecorded": [asdict(one) for one in run.unrecorded],
+        "short_processes": list(run.short),
+        "unrecorded": list(run.unrecorded),
         "unreadable": list(run.unreadable),
     }
+    return {"job": job_data.described(Job(run.captures)), **said} if is_job(run.captures) else said
 
 
-def _aggregate(machine: Machine) -> dict[str, Any]:
+def _aggregate(machine: Machine) -> document.AggregateData:
     """What the processes of one machine held at one instant, the same for each of them."""
     whole = whole_run.at_highest(machine)
     headline = None if whole is None else rank_lines(whole.tables, whole.peak.holdings()).headline
@@ -133,8 +136,8 @@ def _aggregate(machine: Machine) -> dict[str, Any]:
         "headline": None if headline is None else _line(headline),
         "host": machine.name,
         "processes": len(machine.captures),
-        "allocated": None if machine.allocated is None else asdict(machine.allocated),
-        "resident": None if machine.resident is None else asdict(machine.resident),
+        "allocated": machine.allocated,
+        "resident": machine.resident,
     }
 
 
@@ -150,36 +153,44 @@ def _highest_and_last(capture: Capture) -> tuple[ResidencySnapshot | None, Resid
     return highest(snapshots), snapshots[-1] if snapshots else None
 
 
-def summary(report: Report, place: Place) -> dict[str, Any]:
-    """Everything but the stacks and children, as plain data. `place` gives the members that say which call path a
+def summary(report: Report, place: Place) -> document.SummaryData:
+    """Everything but the stacks and children. `place` gives the members that say which call path a
     node is."""
     capture, snapshot, peak = report.capture, report.snapshot, report.capture.peak
     kinds = peak.kind_bytes()
     highest, last = _highest_and_last(capture)
-    said = {
+    ranking, findings = rank_lines(capture.tables, report.holdings), findings_of(capture)
+    before, at, after = parts(report, ranking, capture.facts.get("cwd", ""))
+    said: document.SummaryData = {
         "schema": "hiwater.report/3",
         "process": _process(report),
         "peak": {
             "allocated_bytes": peak.allocated_bytes,
             "blocks": peak.allocated_blocks,
             "at_ns": peak.at_ns,
-            **{f"{kind}_bytes": kinds[kind] for kind in COUNTED_KINDS},
+            "python_bytes": kinds["python"],
+            "native_bytes": kinds["native"],
+            "mapping_bytes": kinds["mapping"],
+            "device_bytes": kinds["device"],
+            "shared_bytes": kinds["shared"],
             "standard_error_bytes": capture.peak_error_bytes,
             "recorded_bytes": peak.recorded_bytes,
         },
-        "resident": _resident(capture.resident),
+        "resident": capture.resident,
         "breakdown": _residency_snapshot(highest, place),
         "breakdown_at_end": _residency_snapshot(last, place),
-        "devices": _devices(capture),
-        "device_histories": [_history(one) for one in ((capture,) if capture.device else capture.readable_histories)],
+        "devices": json_devices.devices(capture),
+        "device_histories": [
+            json_devices.history(one) for one in ((capture,) if capture.device else capture.readable_histories)
+        ],
         "end": {"allocated_bytes": capture.end.allocated_bytes, "blocks": capture.end.allocated_blocks},
-        "totals": asdict(capture.totals),
+        "totals": capture.totals,
         "lost_events": capture.lost_events,
         "shortcomings": capture.shortcomings,
         "refusals": _refusals(capture, place),
-        "pressure": [asdict(snapshot) for snapshot in capture.pressure[-1:]],
+        "pressure": list(capture.pressure[-1:]),
         "processes": [_watched(process) for process in capture.processes],
-        "scopes": [asdict(scope) for scope in capture.scopes],
+        "scopes": list(capture.scopes),
         "markers": [{"at_ns": marker.at_ns, "name": marker.name} for marker in capture.markers if marker.name],
         "problems": report.problems,
         "notes": own_allocators.notes(capture.peak),
@@ -194,15 +205,18 @@ def summary(report: Report, place: Place) -> dict[str, Any]:
             "blocks": report.holdings.total_blocks,
             "error_bytes": snapshot.error_bytes,
         },
-        **_lines(report),
-        **advice.data(capture),
+        "headline": None if ranking.headline is None else _line(ranking.headline),
+        "answer": {"before": before, "place": at, "after": after},
+        "lines": _lines(ranking),
+        "explain": [advice.data(finding) for finding in findings],
+        "hints": [advice.hint(finding) for finding in findings],
     }
     if report.by is not None and report.by != Grouping.stack:
         said["groups"] = _groups(report)
     return said
 
 
-def _process(report: Report) -> dict[str, Any]:
+def _process(report: Report) -> document.ProcessData:
     process = report.capture.process
     return {
         "pid": process.pid,
@@ -237,7 +251,7 @@ def _date(unix_ns: int) -> str | None:
         return None
 
 
-def _watched(process: WatchedProcess) -> dict[str, Any]:
+def _watched(process: WatchedProcess) -> document.WatchedData:
     """A process that was watched from outside, without its samples: `hiwater.open(...).processes` has those."""
     return {
         "pid": process.pid,
@@ -253,129 +267,64 @@ def _watched(process: WatchedProcess) -> dict[str, Any]:
     }
 
 
-def _resident(resident: Resident) -> dict[str, Any]:
-    return {**asdict(resident), "source": resident.source}
-
-
-def _devices(capture: Capture) -> list[dict[str, Any]]:
-    """The devices that were in use; of a history alone, the one it is of."""
-    if capture.device is None:
-        return [_device(device) for device in capture.devices]
-    unknown = dict.fromkeys(("limit_bytes", "peak_used_bytes", "breakdown", "breakdown_at_end"))
-    return [
-        {
-            "name": capture.device,
-            "backend": capture.device.partition(":")[0],
-            "source": source_words(capture),
-            "exact": capture.live_before_bytes == 0,
-            "reason": " · ".join(notes(capture)),
-            "peak_allocated_bytes": capture.peak.allocated_bytes,
-            "peak_reserved_bytes": capture.reserved_peak_bytes,
-            "peak_at_ns": capture.peak.at_ns,
-            "samples": 0,
-            **unknown,
-        }
-    ]
-
-
-def _history(capture: Capture) -> dict[str, Any]:
-    """The history of one device: apart from the figures of the process it belongs to."""
-    return {
-        "name": capture.device,
-        "source": source_words(capture),
-        "peak_allocated_bytes": capture.peak.allocated_bytes,
-        "peak_at_ns": capture.peak.at_ns,
-        "peak_reserved_bytes": capture.reserved_peak_bytes,
-        "end_allocated_bytes": capture.end.allocated_bytes,
-        "live_before_bytes": capture.live_before_bytes,
-        "refusals": len(capture.refusals),
-        "allocator": asdict(capture.allocator) if capture.allocator is not None else None,
-        "notes": list(notes(capture)),
-    }
-
-
-def _refusals(capture: Capture, place: Place) -> dict[str, Any]:
+def _refusals(capture: Capture, place: Place) -> document.RefusalsData:
     refused = capture.refusals
-    last = [
+    last: list[document.RefusalData] = [
         {"at_ns": marker.at_ns, "bytes": marker.value, "thread": marker.thread, **place(marker.node)}
         for marker in refused[-_REFUSALS_LISTED:]
     ]
     return {"count": len(refused), "last": last}
 
 
-def _residency_snapshot(snapshot: ResidencySnapshot | None, place: Place) -> dict[str, Any] | None:
+def _residency_snapshot(snapshot: ResidencySnapshot | None, place: Place) -> document.ResidencyData | None:
     if snapshot is None:
         return None
-    large = [
+    large: list[document.LargeData] = [
         {
             "bytes": block.bytes, "touched_bytes": block.touched_bytes, "from_malloc": block.from_malloc,
             "thread": block.thread, **place(block.node),
         }
         for block in snapshot.large
     ]  # fmt: skip
-    parts = [asdict(part) for part in snapshot.parts]
+    parts = list(snapshot.parts)
     return {"at_ns": snapshot.at_ns, "resident_bytes": snapshot.resident_bytes, "parts": parts, "large": large}
 
 
-def _device(device: DeviceMemory) -> dict[str, Any]:
-    """A device without its samples: `hiwater.open(...).devices` has those."""
-    snapshots = {
-        "breakdown": device.highest_snapshot,
-        "breakdown_at_end": device.snapshots[-1] if device.snapshots else None,
-    }
-    return {
-        "name": device.name,
-        "backend": device.backend,
-        "source": device.source,
-        "exact": device.exact,
-        "reason": device.reason,
-        "limit_bytes": device.limit_bytes,
-        **{f"peak_{quantity}_bytes": getattr(device, f"peak_{quantity}_bytes") for quantity in QUANTITIES},
-        "peak_at_ns": device.peak_at_ns,
-        "samples": len(device.at_ns),
-        **{name: None if snapshot is None else _device_snapshot(snapshot) for name, snapshot in snapshots.items()},
-    }
-
-
-def _device_snapshot(snapshot: DeviceSnapshot) -> dict[str, Any]:
-    return {"at_ns": snapshot.at_ns, "terms": [{"name": name, "bytes": count} for name, count in snapshot.terms]}
-
-
-def _mappings(report: Report) -> list[dict[str, Any]]:
+def _mappings(report: Report) -> list[document.ListedData]:
     """Memory that is listed and not counted, at the moment shown: file-backed, shared, reserved, and pymalloc's
     arenas."""
     kinds, blocks = report.snapshot.kind_bytes(), report.snapshot.kind_blocks()
     return [{"class": kind, "bytes": kinds[kind], "blocks": blocks[kind]} for kind in KINDS[len(COUNTED_KINDS) :]]
 
 
-def _lines(report: Report) -> dict[str, Any]:
-    """The line to change first, and the ranking that it leads, of what is shown."""
-    ranking = rank_lines(report.capture.tables, report.holdings)
+def _lines(ranking: Ranking) -> document.LinesData:
     rows = ranking.rows
     return {
-        "headline": None if ranking.headline is None else _line(ranking.headline),
-        "answer": dict(
-            zip(("before", "place", "after"), parts(report, ranking, report.capture.facts.get("cwd", "")), strict=True)
-        ),
-        "lines": {
-            "rows": [_line(row) for row in rows[:_LINES_LISTED]],
-            "rows_left_out": max(0, len(rows) - _LINES_LISTED),
-            "imports_bytes": held_by(ranking.imports),
-            "other_bytes": held_by(ranking.other),
-            "untouched_bytes": ranking.untouched_bytes,
-        },
+        "rows": [_line(row) for row in rows[:_LINES_LISTED]],
+        "rows_left_out": max(0, len(rows) - _LINES_LISTED),
+        "imports_bytes": held_by(ranking.imports),
+        "other_bytes": held_by(ranking.other),
+        "untouched_bytes": ranking.untouched_bytes,
     }
 
 
-def _line(row: UserLine) -> dict[str, Any]:
-    figures = asdict(row)
-    return {**figures.pop("frame"), **figures, "group": row.group.value}
+def _line(row: UserLine) -> document.UserLineData:
+    return {
+        **frame_data(row.frame),
+        "group": row.group,
+        "bytes": row.bytes,
+        "blocks": row.blocks,
+        "untouched_bytes": row.untouched_bytes,
+        "standard_error_bytes": row.standard_error_bytes,
+        "library": row.library,
+        "library_bytes": row.library_bytes,
+    }
 
 
-def _groups(report: Report) -> list[dict[str, Any]]:
+def _groups(report: Report) -> list[document.GroupData]:
     return [
         {
-            **asdict(row.frame),
+            **frame_data(row.frame),
             "self_bytes": row.self_bytes,
             "self_blocks": row.self_blocks,
             "total_bytes": row.total_bytes,

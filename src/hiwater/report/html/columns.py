@@ -11,12 +11,27 @@ import base64
 import json
 import struct
 import zlib
-from typing import Any
+from typing import Annotated, Any, Literal, TypedDict
 
 import numpy as np
 import numpy.typing as npt
 
+from hiwater.capture.document_types import Keywords
+from hiwater.report.document import text_of
+
 _LENGTH = struct.Struct("<I")
+
+
+class PackedColumn(TypedDict):
+    """Whole numbers: the lowest bytes of all, then the next bytes of all, and so on."""
+
+    at: int
+    """first byte after the text"""
+    count: int
+    width: Annotated[int, Keywords(maximum=8)]
+    """bytes of each number"""
+    signed: Literal[0, 1]
+    """1: n stands for -(n+1)/2 when odd, n/2 when even"""
 
 
 class PackedColumns:
@@ -32,24 +47,23 @@ class PackedColumns:
         """About how many bytes the columns take in the page."""
         return self._packed
 
-    def add(self, values: npt.ArrayLike) -> dict[str, int]:
-        """Return the description of this column: place, count, bytes for each number, and whether numbers are
-        zigzag."""
+    def add(self, values: npt.ArrayLike) -> PackedColumn:
+        """Return the description of this column."""
         numbers = np.asarray(values, np.int64)
         is_signed = bool(len(numbers)) and int(numbers.min()) < 0
         raw = ((numbers << 1) ^ (numbers >> 63)).astype(np.uint64) if is_signed else numbers.astype(np.uint64)
         width = (int(raw.max(initial=0)).bit_length() + 7) // 8
         planes = np.ascontiguousarray(raw).view(np.uint8).reshape(len(raw), 8)[:, :width].T
         part = planes.tobytes()
-        column = {"at": self._at, "count": len(numbers), "width": width, "signed": int(is_signed)}
+        column: PackedColumn = {"at": self._at, "count": len(numbers), "width": width, "signed": 1 if is_signed else 0}
         self._parts.append(part)
         self._at += len(part)
         self._packed += len(zlib.compress(part, 1))
         return column
 
-    def packed(self, head: dict[str, Any]) -> str:
+    def packed(self, head: object) -> str:
         """Base64 of the deflated whole: the length of the head's text, the head as JSON, the columns."""
-        text = json.dumps(head, separators=(",", ":")).encode("ascii")
+        text = text_of(head, None, (",", ":")).encode("ascii")
         packer = zlib.compressobj(6)
         pieces = [packer.compress(_LENGTH.pack(len(text)) + text)]
         pieces += [packer.compress(part) for part in self._parts]
@@ -65,7 +79,7 @@ class Unpacked:
         self.head: dict[str, Any] = json.loads(content[_LENGTH.size : _LENGTH.size + length])
         self._columns = content[_LENGTH.size + length :]
 
-    def column(self, described: dict[str, int]) -> npt.NDArray[np.int64]:
+    def column(self, described: PackedColumn) -> npt.NDArray[np.int64]:
         count, width = described["count"], described["width"]
         planes = np.frombuffer(self._columns, np.uint8, count * width, described["at"]).reshape(width, count)
         raw = np.zeros((count, 8), np.uint8)

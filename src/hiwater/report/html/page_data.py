@@ -1,4 +1,4 @@
-"""The data of the page: `page.schema.json` in report/schemas describes it, `web/` reads it.
+"""The data of the page: a `Page` of `page_document.py`, which `web/` reads.
 
 The page has the peak, the end and every slice of its captures, and can show them in any grouping.
 """
@@ -6,8 +6,6 @@ The page has the peak, the end and every slice of its captures, and can show the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,16 +24,17 @@ from hiwater.capture.holders import last_search
 from hiwater.capture.ownership import IMPORT_SYSTEM
 from hiwater.capture.paths import Frame, Ints, numbered
 from hiwater.report.diff_request import DiffReport, headline_data, notes, resident_exactness
+from hiwater.report.document import FrameData, frame_data
 from hiwater.report.export.json_diff import figure_of
-from hiwater.report.export.json_holders import as_data
+from hiwater.report.export.json_holders import group_data, type_data
 from hiwater.report.export.json_report import summary
 from hiwater.report.formatting import printable
+from hiwater.report.html import page_document as document
 from hiwater.report.html import run_data
 from hiwater.report.html.columns import PackedColumns
 from hiwater.report.html.source_text import embedded
 from hiwater.report.request import Report
 
-SCHEMA = "hiwater.page/3"
 _MOST_SAMPLES = 6000  # of a timeline; with more, only the highest of neighbouring samples are kept
 _LONGEST_NAME = 2000
 _MOST_HELD = 200  # groups of objects, and types of them
@@ -46,13 +45,17 @@ def packed(reports: Sequence[Report], source: str) -> str:
     """The data of a page for these reports, as text. `source` is "all", "own" or "none"."""
     columns = PackedColumns()
 
-    def describe(report: Report, limits: Limits | None = None) -> dict[str, Any]:
+    def describe(report: Report, limits: Limits | None = None) -> document.CaptureData:
         return _capture(report, source, columns, limits=limits)
 
     run = reports[0].run
     is_run = (run is not None and run.is_of_several) and not any(report.capture.device for report in reports)
-    said = run_data.described(reports, columns, describe) if is_run else {"captures": list(map(describe, reports))}
-    return columns.packed({"schema": SCHEMA, **said})
+    page: document.PageData
+    if is_run:
+        page = run_data.described(reports, columns, describe)
+    else:
+        page = {"schema": "hiwater.page/3", "captures": list(map(describe, reports))}
+    return columns.packed(page)
 
 
 def packed_diff(report: DiffReport, source: str) -> str:
@@ -61,14 +64,17 @@ def packed_diff(report: DiffReport, source: str) -> str:
     captures = [
         _compared(report, comparison, source, columns) for comparison in report.processes or (report.comparison,)
     ]
-    return columns.packed({"schema": SCHEMA, "captures": captures})
+    page: document.PageData = {"schema": "hiwater.page/3", "captures": captures}
+    return columns.packed(page)
 
 
-def _compared(diff: DiffReport, comparison: MatchedComparison, source: str, columns: PackedColumns) -> dict[str, Any]:
+def _compared(
+    diff: DiffReport, comparison: MatchedComparison, source: str, columns: PackedColumns
+) -> document.CaptureData:
     """The later capture of a comparison. It has the stacks of both, unless one of them was only watched from
     outside."""
     before, after = diff.sides(comparison)
-    compared = {
+    compared: document.ComparisonData = {
         "before": {
             "name": printable(str(comparison.before.path), _LONGEST_NAME),
             "title": printable(before.title, _LONGEST_NAME),
@@ -93,7 +99,9 @@ def _compared(diff: DiffReport, comparison: MatchedComparison, source: str, colu
         ],
     }
     arrays = None if comparison.allocated.change is None else compact_diff(comparison)
-    return {**_capture(after, source, columns, arrays, comparison.before), "compared": compared}
+    said = _capture(after, source, columns, arrays, comparison.before)
+    said["compared"] = compared
+    return said
 
 
 def _capture(
@@ -103,7 +111,7 @@ def _capture(
     arrays: CompactedDiff | None = None,
     before: Capture | None = None,
     limits: Limits | None = None,
-) -> dict[str, Any]:
+) -> document.CaptureData:
     """One capture, or the later one of two."""
     capture = report.capture
     captures = [capture] if before is None else [capture, before]
@@ -121,7 +129,7 @@ def _capture(
         "files": [_file(name, gone_cwd if name in gone else cwd, name in own_files) for name in files],
         **_stacks(compacted, file_number, columns, arrays),
         **_ages(capture, compacted, columns),
-        **({} if arrays else {"user_lines": _user_lines(capture, compacted, columns)}),
+        **_user_lines(capture, compacted, columns, arrays),
         "slices": _slices(capture, columns),
         "timeline": _timeline(capture, columns),
         "markers": [
@@ -133,31 +141,41 @@ def _capture(
             for marker in (*capture.markers, *capture.device_refusals)
         ],
         "source": embedded(report, source, {name: number for number, name in enumerate(files)}),
-        **({} if arrays else _object_holders(capture)),
+        **_object_holders(capture, arrays),
     }
 
 
-def _object_holders(capture: Capture) -> dict[str, Any]:
+def _object_holders(capture: Capture, arrays: CompactedDiff | None) -> document.CaptureParts:
     """The last search for what holds objects, if there is one."""
-    search = last_search(capture.tables)
+    search = None if arrays else last_search(capture.tables)
     if search is None:
         return {}
-    found = as_data(find_holders(capture.tables, number=search.number, limit=_MOST_HELD))
-    for key in ("format", "version", "since_search", "duration_ns", "unheld_bytes", "unheld_allocated_at"):
-        del found[key]
-    for group in found["groups"]:
-        del group["earlier"]
-    return {"object_holders": {**found, "types": found["types"][:_MOST_HELD]}}
+    found = find_holders(capture.tables, number=search.number, limit=_MOST_HELD)
+    return {
+        "object_holders": {
+            "search": search.number,
+            "name": search.name,
+            "at_ns": search.at_ns,
+            "pause_ns": search.pause_ns,
+            "objects": found.objects,
+            "bytes": found.bytes,
+            "hiwater_bytes": found.own_bytes,
+            "is_sampled": found.is_sampled,
+            "groups": list(map(group_data, found.groups)),
+            "groups_left_out": found.left_out,
+            "types": list(map(type_data, found.types[:_MOST_HELD])),
+        }
+    }
 
 
-def _frame(capture: Capture, node: int) -> dict[str, Any] | None:
+def _frame(capture: Capture, node: int) -> FrameData | None:
     """The innermost frame of a call path outside the import system."""
     frames = capture.tables.paths.frames(node)
     own = next((frame for frame in reversed(frames) if not frame.file.startswith(IMPORT_SYSTEM)), None)
-    return None if own is None else asdict(own)
+    return None if own is None else frame_data(own)
 
 
-def _asked(report: Report) -> dict[str, Any]:
+def _asked(report: Report) -> document.AskedData:
     """The moment, kind and grouping of the command line, with which the page opens."""
     snapshot = report.snapshot
     meant = (snapshot.start_ns, snapshot.end_ns, snapshot.at_ns)
@@ -172,7 +190,7 @@ def _asked(report: Report) -> dict[str, Any]:
     }
 
 
-def _file(name: str, cwd: str, is_own: bool) -> dict[str, Any]:
+def _file(name: str, cwd: str, is_own: bool) -> document.FileData:
     return {
         "name": name,
         "module": module_of(name, cwd) or "[native]",
@@ -183,9 +201,9 @@ def _file(name: str, cwd: str, is_own: bool) -> dict[str, Any]:
 
 def _stacks(
     compacted: CompactedCapture, file_number: Ints, columns: PackedColumns, arrays: CompactedDiff | None
-) -> dict[str, Any]:
+) -> document.StackColumns:
     """Frames, call paths, holders, and their changes from slice to slice."""
-    gone = {"gone": columns.add(arrays.frame_is_gone)} if arrays else {}
+    gone: document.GoneColumn = {"gone": columns.add(arrays.frame_is_gone)} if arrays else {}
     frames: list[Frame] = compacted.frames
     functions, function_number = numbered(frame.function for frame in [*frames, *compacted.functions])
     number = np.arange(len(compacted.parent))
@@ -201,13 +219,7 @@ def _stacks(
         },
         "nodes": {"above": columns.add(number - compacted.parent), "frame": columns.add(compacted.frame)},
         "threads": [{"node": node, "name": name} for node, name in compacted.threads.items()],
-        "holders": {
-            "node": columns.add(compacted.holder_node),
-            "kind": columns.add(compacted.holder_kind),
-            "sampled": columns.add(compacted.holder_is_sampled),
-            **{name: columns.add(values) for name, values in compacted.columns.items()},
-            **{name: columns.add(values) for name, values in (arrays.columns if arrays else {}).items()},
-        },
+        "holders": _holders(compacted, columns, arrays),
         "changes": {
             "count": columns.add(np.bincount(compacted.entry_slice)),
             "holder": columns.add(compacted.entry_holder),
@@ -218,7 +230,30 @@ def _stacks(
     }
 
 
-def _ages(capture: Capture, compacted: CompactedCapture, columns: PackedColumns) -> dict[str, Any]:
+def _holders(
+    compacted: CompactedCapture, columns: PackedColumns, arrays: CompactedDiff | None
+) -> document.HolderColumns:
+    figures = compacted.columns
+    holders: document.HolderColumns = {
+        "node": columns.add(compacted.holder_node),
+        "kind": columns.add(compacted.holder_kind),
+        "sampled": columns.add(compacted.holder_is_sampled),
+        "peak_bytes": columns.add(figures["peak_bytes"]),
+        "peak_blocks": columns.add(figures["peak_blocks"]),
+        "end_bytes": columns.add(figures["end_bytes"]),
+        "end_blocks": columns.add(figures["end_blocks"]),
+        "total_bytes": columns.add(figures["total_bytes"]),
+        "total_blocks": columns.add(figures["total_blocks"]),
+        "temporaries": columns.add(figures["temporaries"]),
+    }
+    if arrays:
+        holders["before_peak_bytes"] = columns.add(arrays.columns["before_peak_bytes"])
+        holders["before_end_bytes"] = columns.add(arrays.columns["before_end_bytes"])
+        holders["delta_bytes"] = columns.add(arrays.columns["delta_bytes"])
+    return holders
+
+
+def _ages(capture: Capture, compacted: CompactedCapture, columns: PackedColumns) -> document.CaptureParts:
     """When what is live at the end was allocated: for each holder, its bytes by quarter of the recording's time."""
     taken, quarter = snapshots(capture.tables), quarters(capture.tables, capture.end.at_ns)
     if taken is None or quarter is None:
@@ -229,7 +264,7 @@ def _ages(capture: Capture, compacted: CompactedCapture, columns: PackedColumns)
     return {"ages": {"snapshots": len(taken), "end_bytes": list(map(columns.add, parts))}}
 
 
-def _survivors(capture: Capture) -> dict[tuple[Group, Frame], dict[str, Any]]:
+def _survivors(capture: Capture) -> dict[tuple[Group, Frame], document.AliveData]:
     """The types of what is live at the end and what holds it, of the lines with most; nothing without a search for
     holders."""
     if last_search(capture.tables) is None:
@@ -244,9 +279,13 @@ def _survivors(capture: Capture) -> dict[tuple[Group, Frame], dict[str, Any]]:
     }
 
 
-def _user_lines(capture: Capture, compacted: CompactedCapture, columns: PackedColumns) -> dict[str, Any]:
+def _user_lines(
+    capture: Capture, compacted: CompactedCapture, columns: PackedColumns, arrays: CompactedDiff | None
+) -> document.CaptureParts:
     """The row of the common ranking for each holder, so that the page ranks any moment by the rules of
     `rank_lines()`."""
+    if arrays:
+        return {}
     path = compacted.holder_node
     # Merged stacks belong to the row of the caller into which they were merged.
     path = np.where(compacted.node_of_path[path] < 0, compacted.parent[path], path)
@@ -257,10 +296,10 @@ def _user_lines(capture: Capture, compacted: CompactedCapture, columns: PackedCo
         for node, count in found.untouched.items()
         if node in path_of_node
     ]
-    alive = _survivors(capture)
-    return {
+    alive, unknown = _survivors(capture), document.AliveData()
+    lines: document.LineColumns = {
         "rows": [
-            {"group": group.value, **asdict(frame), **alive.get((group, frame), {})} for group, frame in found.rows
+            {"group": group, **frame_data(frame), **alive.get((group, frame), unknown)} for group, frame in found.rows
         ],
         "row": columns.add(found.row),
         "libraries": found.libraries,
@@ -269,14 +308,21 @@ def _user_lines(capture: Capture, compacted: CompactedCapture, columns: PackedCo
         "untouched_bytes": columns.add([count for _, count, _ in untouched]),
         "untouched_row": columns.add([row for _, _, row in untouched]),
     }
+    return {"user_lines": lines}
 
 
-def _slices(capture: Capture, columns: PackedColumns) -> dict[str, Any]:
-    names = ("start_ns", "end_ns", "peak_ns", "peak_bytes", "unlisted_bytes")
-    return {name: columns.add([getattr(piece, name) for piece in capture.slices]) for name in names}
+def _slices(capture: Capture, columns: PackedColumns) -> document.SliceColumns:
+    slices = capture.slices
+    return {
+        "start_ns": columns.add([piece.start_ns for piece in slices]),
+        "end_ns": columns.add([piece.end_ns for piece in slices]),
+        "peak_ns": columns.add([piece.peak_ns for piece in slices]),
+        "peak_bytes": columns.add([piece.peak_bytes for piece in slices]),
+        "unlisted_bytes": columns.add([piece.unlisted_bytes for piece in slices]),
+    }
 
 
-def _timeline(capture: Capture, columns: PackedColumns) -> dict[str, Any]:
+def _timeline(capture: Capture, columns: PackedColumns) -> document.TimelineData:
     """Curves over time: resident memory, live bytes of each kind, devices, and watched processes."""
     line = capture.timeline
     reserved = line.kind_bytes["reserved"]
@@ -306,9 +352,9 @@ def _timeline(capture: Capture, columns: PackedColumns) -> dict[str, Any]:
     return {"at_ns": at_ns, "series": series, "points": len(line.at_ns), "limits": _limits(capture)}
 
 
-def _limits(capture: Capture) -> list[dict[str, Any]]:
+def _limits(capture: Capture) -> list[document.LimitLine]:
     """The limits that were in force at the last reading."""
-    found = []
+    found: list[document.LimitLine] = []
     for name, field in (("limit of the cgroup", "cgroup_limit"), ("limit of address space", "address_space_limit")):
         known = [limit for row in capture.pressure if (limit := getattr(row, field))]
         if known:
@@ -316,10 +362,14 @@ def _limits(capture: Capture) -> list[dict[str, Any]]:
     return found
 
 
-def _curve(name: str, group: str, columns: PackedColumns, at_ns: Ints | None, values: Ints) -> dict[str, Any]:
+def _curve(
+    name: str, group: document.SeriesGroup, columns: PackedColumns, at_ns: Ints | None, values: Ints
+) -> document.Series:
     """One curve; `at_ns` is None if it has the timeline's times."""
-    curve: dict[str, Any] = {"name": name, "group": group, "bytes": columns.add(values)}
-    return curve if at_ns is None else {**curve, "at_ns": columns.add(at_ns)}
+    curve: document.Series = {"name": name, "group": group, "bytes": columns.add(values)}
+    if at_ns is not None:
+        curve["at_ns"] = columns.add(at_ns)
+    return curve
 
 
 def _highest_samples(*curves: Ints) -> npt.NDArray[np.int64]:

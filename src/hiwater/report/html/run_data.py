@@ -6,10 +6,8 @@ The page has as many captures as fit: processes that were killed first, then tho
 
 from __future__ import annotations
 
-import json
 import zlib
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -20,7 +18,9 @@ from hiwater.capture import Capture
 from hiwater.capture.at_once import Instant, Machine
 from hiwater.capture.paths import Ints
 from hiwater.report import job_data
+from hiwater.report.document import text_of
 from hiwater.report.formatting import printable
+from hiwater.report.html import page_document as document
 from hiwater.report.html.columns import PackedColumns
 from hiwater.report.request import Report, run_of
 from hiwater.report.text import processes
@@ -31,14 +31,14 @@ _PARTS = 4  # processes with a curve of their own in the sum over time
 
 _OF_A_MACHINE = Limits(holders=20_000, nodes=60_000, entries=400_000)  # of all its processes together
 
-Described = Callable[[Report, Limits | None], dict[str, Any]]
+Described = Callable[[Report, Limits | None], document.CaptureData]
 
 
-def described(reports: Sequence[Report], columns: PackedColumns, describe: Described) -> dict[str, Any]:
-    """The members of a page about several processes. `describe` describes one capture."""
+def described(reports: Sequence[Report], columns: PackedColumns, describe: Described) -> document.PageData:
+    """A page about several processes. `describe` describes one capture."""
     run = run_of(reports)
     wholes, without = _wholes(run.machines, columns, describe)
-    used, chosen = sum(map(_size, wholes)) + columns.packed_bytes, dict[int, dict[str, Any]]()
+    used, chosen = sum(map(_size, wholes)) + columns.packed_bytes, dict[int, document.CaptureData]()
     for report in processes.dead_first(reports):
         if used > _MOST_PACKED_BYTES:
             break
@@ -56,22 +56,22 @@ def described(reports: Sequence[Report], columns: PackedColumns, describe: Descr
         )
     if without:
         notes.append(f"{without:,} machines whose processes held less at once have no graph of all their processes")
-    about: dict[str, Any] = {"processes": rows, "notes": notes}
+    about: document.RunTable = {"processes": rows, "notes": notes}
     if is_job(run.captures):
         about["job"] = job_data.described(Job(run.captures))
         for row, report in zip(rows, processes.dead_first(reports), strict=True):
             row["role"] = job_data.role(report.capture)
-    return {"captures": [*(chosen[id(report)] for report in kept), *wholes], "run": about}
+    return {"schema": "hiwater.page/3", "captures": [*(chosen[id(report)] for report in kept), *wholes], "run": about}
 
 
 def _wholes(
     machines: Sequence[Machine], columns: PackedColumns, describe: Described
-) -> tuple[list[dict[str, Any]], int]:
+) -> tuple[list[document.CaptureData], int]:
     """All processes of each machine, the highest sum first, for as many machines as fit; and how many machines are
     left out."""
     known = [machine for machine in machines if machine.allocated is not None and machine.is_of_several]
     known.sort(key=lambda machine: -machine.allocated.bytes if machine.allocated is not None else 0)
-    found: list[dict[str, Any]] = []
+    found: list[document.CaptureData] = []
     for number, machine in enumerate(known):
         if sum(map(_size, found)) + columns.packed_bytes > _MOST_PACKED_BYTES // 2:
             return found, len(known) - number
@@ -80,11 +80,11 @@ def _wholes(
     return found, 0
 
 
-def _size(value: dict[str, Any]) -> int:
-    return len(zlib.compress(json.dumps(value).encode(), 1))
+def _size(value: document.CaptureData) -> int:
+    return len(zlib.compress(text_of(value, None).encode(), 1))
 
 
-def _row(report: Report, place: int | None) -> dict[str, Any]:
+def _row(report: Report, place: int | None) -> document.RunProcess:
     capture, process = report.capture, report.capture.process
     return {
         "pid": process.pid,
@@ -100,13 +100,13 @@ def _row(report: Report, place: int | None) -> dict[str, Any]:
     }
 
 
-def _whole(machine: Machine, columns: PackedColumns, describe: Described) -> dict[str, Any] | None:
+def _whole(machine: Machine, columns: PackedColumns, describe: Described) -> document.CaptureData | None:
     """All processes of a machine at the instant of their highest sum, with the sum over time; None where they held
     nothing."""
     whole = whole_run.at_highest(machine)
     if whole is None:
         return None
-    figures = [
+    figures: list[document.WholeFigure] = [
         {"name": name, "bytes": instant.bytes, "words": _words(name, instant)}
         for name, instant in (("allocated", machine.allocated), ("resident", machine.resident))
         if instant is not None
@@ -122,7 +122,7 @@ def _words(name: str, instant: Instant) -> str:
     return processes.instant_words(instant) + shared
 
 
-def _timeline(machine: Machine, whole: Capture, columns: PackedColumns) -> dict[str, Any]:
+def _timeline(machine: Machine, whole: Capture, columns: PackedColumns) -> document.TimelineData:
     """What the processes had allocated over time: those with most at the instant, and all others as one."""
     start = whole.process.started_unix_ns
     instant = start + whole.peak.at_ns

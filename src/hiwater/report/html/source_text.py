@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from hiwater.analysis.lines import FileUse, annotate
 from hiwater.analysis.source import Sources
 from hiwater.report.formatting import printable
+from hiwater.report.html.page_document import SourceData, SourceFile, SourcePiece
 from hiwater.report.request import Report
 
 _LARGEST_FILE = 200_000  # characters; of a longer file, and of libraries, only the lines around those with memory
@@ -15,11 +14,11 @@ _LONGEST_LINE = 400
 _AROUND = 6
 
 
-def embedded(report: Report, choice: str, numbers: dict[str, int]) -> dict[str, Any]:
+def embedded(report: Report, choice: str, numbers: dict[str, int]) -> SourceData:
     """The texts by file number, files with most memory first, and the number of files that did not fit."""
     capture = report.capture
     sources = Sources.of(capture.tables)
-    files, left_out, room = [], 0, _MOST_TEXT
+    files, left_out, room = list[SourceFile](), 0, _MOST_TEXT
     for use in annotate(report.snapshot, capture.end) if choice != "none" else ():
         if use.file not in numbers or not (use.is_own or choice == "all"):
             continue
@@ -35,7 +34,7 @@ def embedded(report: Report, choice: str, numbers: dict[str, int]) -> dict[str, 
     return {"which": choice, "files": files, "left_out": left_out}
 
 
-def _pieces(use: FileUse, lines: list[str]) -> list[dict[str, Any]]:
+def _pieces(use: FileUse, lines: list[str]) -> list[SourcePiece]:
     if not lines:
         return []
     if use.is_own and sum(map(len, lines)) <= _LARGEST_FILE:
@@ -50,6 +49,6 @@ def _pieces(use: FileUse, lines: list[str]) -> list[dict[str, Any]]:
     return pieces
 
 
-def _piece(first: int, lines: list[str]) -> dict[str, Any]:
+def _piece(first: int, lines: list[str]) -> SourcePiece:
     """Lines that are safe to show: nothing in them changes the direction of text."""
     return {"line": first, "text": "\n".join(printable(line.expandtabs(), _LONGEST_LINE) for line in lines)}

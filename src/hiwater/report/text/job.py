@@ -38,10 +38,10 @@ def more_of(report: Report) -> Iterator[Text]:
         )
     own = engine_memory(capture)
     if own is not None:
-        figures = ", ".join(f"{name} {size(own[f'{name}_bytes'])}" for name in ("managed", "unmanaged", "spilled"))
+        figures = f"managed {size(own.managed_bytes)}, unmanaged {size(own.unmanaged_bytes)}, spilled {size(own.spilled_bytes)}"
         engine = printable(capture.facts.get("engine", "the engine"), 20)
         yield Text(
-            f"{_INDENT}{engine}'s own figures at its highest: process {size(own['process_bytes'])}, {figures}", "dim"
+            f"{_INDENT}{engine}'s own figures at its highest: process {size(own.process_bytes)}, {figures}", "dim"
         )
 
 

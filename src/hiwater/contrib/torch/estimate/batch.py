@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Annotated, Any, Literal
 
-if TYPE_CHECKING:
-    from hiwater.contrib.torch.estimate.result import EstimateData
-
+from hiwater.capture.document_types import Keywords
+from hiwater.contrib.torch.estimate.result import EstimateData
 
 _MISSES = 4  # guesses that gain little, before the search bisects
 
-SCHEMA = "hiwater.largest_batch/1"
 
-
-class Probe(NamedTuple):
+@dataclass(frozen=True, order=True, slots=True)
+class Probe:
     """One batch size that was tried. The allocator needs `needed_bytes` for it."""
 
-    batch_size: int
+    batch_size: Annotated[int, Keywords(minimum=1)]
     needed_bytes: int
     fits: bool
 
@@ -34,23 +32,22 @@ class Search:
     too low. If there are any, no batch above `batch_size` fits, and it is unknown whether that one does.
     """
 
+    schema: Literal["hiwater.largest_batch/1"] = field(default="hiwater.largest_batch/1", init=False)
     batch_size: int
     probes: list[Probe]
     is_monotonic: bool
     is_bounded: bool
     estimate: EstimateData | None = None
+    low_because: list[str] = field(default_factory=list, init=False)
+    """Why the figures are too low; empty if they are not, or if nothing fits anyway."""
 
-    @property
-    def low_because(self) -> list[str]:
-        """Why the figures are too low; empty if they are not, or if nothing fits anyway."""
-        return self.estimate.low_because if self.estimate is not None else []
+    def __post_init__(self) -> None:
+        if self.estimate is not None:
+            self.low_because.extend(self.estimate.low_because)
 
     def to_dict(self) -> dict[str, Any]:
         """The search as `estimate.schema.json` describes it."""
-        data = asdict(self)
-        data["probes"] = [probe._asdict() for probe in self.probes]
-        data["estimate"] = self.estimate.to_dict() if self.estimate is not None else None
-        return {"schema": SCHEMA, **data, "low_because": self.low_because}
+        return asdict(self)
 
 
 def search(

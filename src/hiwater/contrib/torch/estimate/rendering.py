@@ -6,7 +6,7 @@ import io
 import os
 import re
 from collections import Counter
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from rich import box
 from rich.console import Console, RenderableType
@@ -20,7 +20,7 @@ from hiwater.report.text import terminal
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hiwater.contrib.torch.estimate.result import EstimateData
+    from hiwater.contrib.torch.estimate.result import EstimateData, EstimateLine, EstimateModule, EstimateStep
 
 _TOP = 10
 _NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")
@@ -135,7 +135,7 @@ def _table(rows: tuple[str, Sequence[tuple[str, int]]], whole: int, top: int) ->
     return table
 
 
-def _modules(rows: list[dict[str, Any]]) -> list[tuple[str, int]]:
+def _modules(rows: list[EstimateModule]) -> list[tuple[str, int]]:
     """Rows of modules. Modules that differ only in numbers are parts of a list, and share a row: `layers.*.mlp (32
     alike)`."""
     sums: Counter[str] = Counter()
@@ -147,14 +147,14 @@ def _modules(rows: list[dict[str, Any]]) -> list[tuple[str, int]]:
     return [(f"{name} ({alike[name]} alike)" if "*" in name else name, count) for name, count in sums.most_common()]
 
 
-def _line(row: dict[str, Any]) -> str:
+def _line(row: EstimateLine) -> str:
     if not row["file"]:
         return f"[{row['function']}]"
     file = os.path.relpath(row["file"]) if row["file"].startswith(os.getcwd() + os.sep) else row["file"]
     return f"{row['function']} ({file}:{row['line']})"
 
 
-def _steps(steps: list[dict[str, Any]]) -> Table:
+def _steps(steps: list[EstimateStep]) -> Table:
     phases = list(dict.fromkeys(phase for step in steps if step["step"] for phase in step["phases"]))
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for heading in ("peak of step", *phases, "reserved so far"):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Annotated, Any, Literal, TypedDict
 
-SCHEMA = "hiwater.estimate/1"
+from hiwater.capture.document_types import Keywords, Signed
+
 CONTEXT_BYTES = 512 * 2**20
 NOT_COUNTED = (
     "workspaces of cuBLAS, cuBLASLt and cuDNN (8.1 MiB at the first matrix product, 32 MiB on Hopper; convolutions as the algorithm asks)",
@@ -19,51 +20,106 @@ NOT_COUNTED = (
 )
 
 
+Phase = Annotated[str, Keywords(enum=["before", "forward", "backward", "optimizer", "after"])]
+
+
+class EstimateModule(TypedDict):
+    """What a module holds."""
+
+    module: str
+    bytes: int
+
+
+class EstimateLine(TypedDict):
+    """What a line holds. If `file` is empty, `function` is the kind of memory."""
+
+    file: str
+    line: int
+    function: str
+    bytes: int
+
+
+class EstimatePeak(TypedDict):
+    """What is allocated at the peak."""
+
+    categories: dict[str, int]
+    """sums to peak_allocated_bytes"""
+    modules: list[EstimateModule]
+    lines: list[EstimateLine]
+    step: int
+    phase: Phase
+
+
+class EstimateStep(TypedDict):
+    """The peaks of one step; step 0 is what was there before the first."""
+
+    step: int
+    peak_allocated_bytes: int
+    phases: dict[str, int]
+    peak_reserved_bytes: int | None
+
+
+class EstimateInstant(TypedDict):
+    """The highest instant of a stretch of events."""
+
+    event: int
+    step: int
+    phase: Phase
+    bytes: int
+    categories: dict[str, int]
+
+
 @dataclass(frozen=True, slots=True)
 class EstimateData:
     """The estimated memory of a step of training or inference on a card, in bytes.
 
     `peak_allocated_bytes` estimates `torch.cuda.max_memory_allocated()`, and `peak_reserved_bytes`
     `max_memory_reserved()`. The latter is None for `device="cpu"`, which has no such allocator and does not round
-    sizes. The process also uses `context_bytes`, which is an assumption. `at_peak["categories"]` sums to the peak.
+    sizes. The process also uses `context_bytes`, which is an assumption.
     `needed_bytes` is what the step reserves if that fits, otherwise the least with which it can run. `low_because` has
     the reasons why these figures are too low. With a reason, `fits` is False or None (unknown).
     """
 
+    schema: Literal["hiwater.estimate/1"] = field(default="hiwater.estimate/1", init=False)
     target: str
-    mode: str
+    mode: Annotated[str, Keywords(enum=["train", "inference"])]
     device: str
+    """A card's name, a size as asked for, or cpu."""
     total_bytes: int | None
     context_bytes: int
     peak_allocated_bytes: int
     peak_reserved_bytes: int | None
-    at_peak: dict[str, Any]
-    steps: list[dict[str, Any]]
-    timeline: list[dict[str, Any]]
+    at_peak: EstimatePeak
+    steps: list[EstimateStep]
+    timeline: list[EstimateInstant]
+    """The highest of all is among them."""
     parameters: int
-    batch_size: int | None = None
+    """A count, not bytes."""
+    batch_size: Annotated[int, Keywords(minimum=1)] | None = None
     fits: bool | None = None
     fits_only_by_retrying: bool | None = None
     needed_bytes: int | None = None
-    margin_bytes: int | None = None
+    margin_bytes: Signed | None = None
+    """What is left over; below zero, what is missing."""
     low_because: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     not_counted: list[str] = field(default_factory=lambda: list(NOT_COUNTED))
     torch_version: str = ""
+    peak_used_bytes: int | None = field(default=None, init=False)
+    """The bytes that the driver would count for this process: reserved and the assumed context."""
 
-    @property
-    def peak_used_bytes(self) -> int | None:
-        """The bytes that the driver would count for this process: reserved and the assumed context."""
-        return None if self.peak_reserved_bytes is None else self.peak_reserved_bytes + self.context_bytes
+    def __post_init__(self) -> None:
+        if self.peak_reserved_bytes is not None:
+            object.__setattr__(self, "peak_used_bytes", self.peak_reserved_bytes + self.context_bytes)
 
     def category(self, name: str) -> int:
         """Bytes of one category at the peak: parameters, gradients, optimizer state, activations, temporaries,
         inputs, buffers."""
-        return int(self.at_peak["categories"].get(name, 0))
+        return self.at_peak["categories"].get(name, 0)
 
     def to_dict(self) -> dict[str, Any]:
         """The estimate as `estimate.schema.json` describes it."""
-        return {"schema": SCHEMA, **asdict(self), "peak_used_bytes": self.peak_used_bytes}
+        return asdict(self)
 
     def to_json(self) -> str:
         return json.dumps(self.to_dict(), indent=1)

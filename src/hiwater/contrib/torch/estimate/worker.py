@@ -14,6 +14,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import astuple
 from typing import Any
 
 from hiwater.errors import BadRequest, HiwaterError, NotFound, NotRunnable
@@ -62,7 +63,8 @@ def _largest_batch(make: Maker, request: Mapping[str, Any]) -> dict[str, Any]:
         return Probe(batch_size, found["needed_bytes"], found["fits"] is not False)
 
     size, probes, is_bounded = search(probe, available, request["multiple_of"], request["largest"])
-    return {"batch_size": size, "probes": probes, "is_bounded": is_bounded, "estimate": estimates.get(size)}
+    tried = list(map(astuple, probes))
+    return {"batch_size": size, "probes": tried, "is_bounded": is_bounded, "estimate": estimates.get(size)}
 
 
 def estimate_once(make: Maker, request: Mapping[str, Any], batch_size: int | None) -> dict[str, Any]:
