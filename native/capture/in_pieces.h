@@ -23,7 +23,7 @@ public:
     // For each record that is read. `at_random`: it does not lie beside the last one.
     void next(bool at_random = false) noexcept {
         left_ -= at_random ? kAtRandom : 1;
-        if (left_ <= 0) look();
+        if (left_ <= 0) keep_bounds();
     }
 
 private:
@@ -31,7 +31,7 @@ private:
     static constexpr std::int64_t kFaultBytes = 64 << 10;  // a fault brings the pages around as well
     static constexpr std::int64_t kAtRandom = 4;           // as many records in a row bring less than a fault
 
-    [[gnu::noinline]] void look() noexcept {
+    [[gnu::noinline]] void keep_bounds() noexcept {
         const std::int64_t faults = process::thread_page_faults();
         room_bytes_ -= (faults - faults_) * kFaultBytes;
         if (room_bytes_ < kAllowed / 2) room_bytes_ = room();
