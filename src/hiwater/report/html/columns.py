@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 _LENGTH = struct.Struct("<I")
+_PIECE = 1 << 20
 
 
 class PackedColumns:
@@ -49,9 +50,10 @@ class PackedColumns:
 
     def packed(self, head: dict[str, Any]) -> str:
         """Base64 of the deflated whole: the length of the head's text, the head as JSON, the columns."""
-        text = json.dumps(head, separators=(",", ":")).encode("ascii")
+        text = json.dumps(head, separators=(",", ":"))
         packer = zlib.compressobj(6)
-        pieces = [packer.compress(_LENGTH.pack(len(text)) + text)]
+        pieces = [packer.compress(_LENGTH.pack(len(text)))]
+        pieces += [packer.compress(text[at : at + _PIECE].encode("ascii")) for at in range(0, len(text), _PIECE)]
         pieces += [packer.compress(part) for part in self._parts]
         return base64.b64encode(b"".join([*pieces, packer.flush()])).decode("ascii")
 
