@@ -143,7 +143,9 @@ def _frame_keys(tables: Tables, grouping: Grouping) -> tuple[Ints, Sequence[Fram
 def _thread_keys(tables: Tables, parent: Ints) -> tuple[Ints, Sequence[Frame]]:
     root = follow(np.where(parent == 0, np.arange(len(parent)), parent))
     names, key_of_code = tables.functions
-    return key_of_code[tables["nodes"]["code"].astype(np.int64)][root], [Frame(name or "[no thread]", "", 0) for name in names]
+    return key_of_code[tables["nodes"]["code"].astype(np.int64)][root], [
+        Frame(name or "[no thread]", "", 0) for name in names
+    ]
 
 
 def _task_keys(tables: Tables, parent: Ints) -> tuple[Ints, Sequence[Frame]]:
