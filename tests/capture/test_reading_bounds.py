@@ -292,6 +292,13 @@ def test_refusals_on_deep_paths_take_no_room_for_their_frames(tmp_path: Path) ->
     assert captures.open(path).refusals[0].frames[-1].function == "function_0"
 
 
+def test_a_capture_for_which_there_is_not_enough_memory_is_one_line(tmp_path: Path) -> None:
+    path = large_captures.wide(tmp_path / "wide.hiw", 500_000)
+    done = hiwater("report", path, "--format=html", "-o-", memory=290 << 20)
+    (line,) = done.stderr.decode().splitlines()
+    assert done.returncode == 125 and done.stdout == b"" and "not enough memory" in line
+
+
 # Wide and long captures, and very many of them
 
 

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from hiwater.analysis.definitions import functions_of_codes
 from hiwater.analysis.naming import module_of
 from hiwater.capture.ownership import IMPORTS
-from hiwater.capture.paths import Frame, Ints, numbered
+from hiwater.capture.paths import Frame, Ints
 from hiwater.capture.tables import Tables
 
 
@@ -118,14 +118,14 @@ def _frame_keys(tables: Tables, grouping: Grouping) -> tuple[Ints, Sequence[Fram
     function."""
     codes, nodes = tables["codes"], tables["nodes"]
     code = nodes["code"].astype(np.int64)
-    file_names, file_key = _by_text(tables, codes["file"])
+    file_names, file_key = tables.files
     if grouping == Grouping.module:
         names = [module_of(name, tables.facts.get("cwd", "")) for name in file_names]
         distinct, again = np.unique(np.array(names, dtype=object), return_inverse=True)
         return again[file_key][code], [Frame(name or "[native]", "", 0) for name in distinct.tolist()], ()
     if grouping == Grouping.file:
         return file_key[code], [Frame(name or "[native]", "", 0) for name in file_names], ()
-    function_names, function_key = _by_text(tables, codes["function"])
+    function_names, function_key = tables.functions
     pair = function_key * len(file_names) + file_key
     around, number = functions_of_codes(tables)
     of_function, key_of_code = around[np.unique(number, return_index=True)[1]], number
@@ -141,10 +141,11 @@ def _frame_keys(tables: Tables, grouping: Grouping) -> tuple[Ints, Sequence[Fram
 
 
 def _thread_keys(tables: Tables, parent: Ints) -> tuple[Ints, Sequence[Frame]]:
-    nodes, codes = tables["nodes"], tables["codes"]
     root = follow(np.where(parent == 0, np.arange(len(parent)), parent))
-    names, key_of_code = _by_text(tables, codes["function"])
-    return key_of_code[nodes["code"].astype(np.int64)][root], [Frame(name or "[no thread]", "", 0) for name in names]
+    names, key_of_code = tables.functions
+    return key_of_code[tables["nodes"]["code"].astype(np.int64)][root], [
+        Frame(name or "[no thread]", "", 0) for name in names
+    ]
 
 
 def _task_keys(tables: Tables, parent: Ints) -> tuple[Ints, Sequence[Frame]]:
@@ -163,13 +164,6 @@ def _is_loop(tables: Tables) -> npt.NDArray[np.bool_]:
     loops = [function == "Handle._run" and file.endswith("asyncio/events.py") for function, file in named]
     frames: npt.NDArray[np.bool_] = np.array(loops, bool)[tables["nodes"]["code"]]
     return frames
-
-
-def _by_text(tables: Tables, strings: npt.NDArray[np.uint32]) -> tuple[list[str], Ints]:
-    """The distinct texts of these strings, and for each string the index of its text."""
-    distinct, back = np.unique(strings, return_inverse=True)
-    texts, number = numbered(map(tables.string, distinct.tolist()))
-    return texts, number[back] if len(number) else np.zeros(0, np.int64)
 
 
 class FrameNames(Sequence[Frame]):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from hiwater.analysis.naming import function_of
-from hiwater.capture.paths import Ints, numbered
+from hiwater.capture.paths import Ints
 from hiwater.capture.tables import Tables
 
 
@@ -18,8 +18,7 @@ def functions_of_codes(tables: Tables) -> tuple[Ints, Ints]:
     """For each code object the one that stands for its function, and a number that code objects of one function
     share."""
     codes = tables["codes"]
-    names, name = numbered(map(tables.string, codes["function"].tolist()))
-    _, file = numbered(map(tables.string, codes["file"].tolist()))
+    (names, name), (_, file) = tables.functions, tables.files
     around = _functions_around(tables, names, name, file)
     wheres, where = np.unique(file[around] << 32 | codes["first_line"][around], return_inverse=True)
     _, first, number = np.unique(name[around] * max(1, len(wheres)) + where, return_index=True, return_inverse=True)

@@ -89,11 +89,11 @@ class _Upright:
 
     def __init__(self, call_tree: CallTree, rows: tuple[Ints, Ints]) -> None:
         place, figures = rows
-        length = len(call_tree.parent)
+        length, visits = len(call_tree.parent), sums.walk(call_tree.parent)
         columns = []
         for column in range(_FIGURES):
             own = sums.sum_at(length, place, figures[:, column])
-            columns.append(sums.sum_upwards(call_tree.parent, own) if own.any() else own)
+            columns.append(sums.sum_below(visits, own) if own.any() else own)
         self._key = call_tree.key
         self._totals = np.stack(columns, axis=1)
         held = np.flatnonzero((self._totals[:, 0] != 0) & call_tree.stands)

@@ -6,6 +6,7 @@ the stack.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,7 +16,7 @@ from hiwater.analysis.call_tree import CallTree, Grouping, build_call_tree
 from hiwater.capture import Snapshot
 from hiwater.capture.format import KINDS
 from hiwater.capture.layout import is_counted
-from hiwater.capture.paths import Ints, numbered
+from hiwater.capture.paths import Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,68 +56,65 @@ def annotate(snapshot: Snapshot, end: Snapshot, kind: str = "all") -> list[FileU
     tables = snapshot.tables
     call_tree = build_call_tree(tables, Grouping.line)
     nodes = tables["nodes"]
-    names, number = numbered(tables.string(text) for text in tables["codes"]["file"].tolist())
+    names, number = tables.files
     file_of_node = number[nodes["code"].astype(np.int64)]
     line_of_node = nodes["line"].astype(np.int64)
-    columns = _columns(snapshot, end, kind, call_tree)
-    totals = {
-        name: sums.sum_upwards(call_tree.parent, values) for name, values in columns.items() if name != "self_bytes"
-    }
-    visits = sums.walk(call_tree.parent)
     # Native frames, labels and thread roots have no file: their memory belongs to the Python lines above them.
     named = call_tree.stands & (line_of_node > 0)
     named &= np.array([bool(name) for name in names], bool)[file_of_node] if names else False
-    key = np.where(named, (file_of_node << 32) | line_of_node, -1)
-    lines = _sums_by_key(key, sums.outermost(visits, key), totals)
-    for place, own in zip(key.tolist(), columns["self_bytes"].tolist(), strict=True):
-        if own and place >= 0:
-            lines[place]["self_bytes"] += own
-    file_key = np.where(named, file_of_node, -1)
-    files = _sums_by_key(file_key, sums.outermost(visits, file_key), totals)
-    return _assemble(names, tables.own_files, files, lines)
+    visits = sums.walk(call_tree.parent)
+    by_line = _Places(visits, np.where(named, (file_of_node << 32) | line_of_node, -1))
+    by_file = _Places(visits, np.where(named, file_of_node, -1))
+    lines, files = dict[str, Ints](), dict[str, Ints]()
+    for name, values in _columns(snapshot, end, kind, call_tree):  # one after the other: there may be millions of nodes
+        below = sums.sum_below(visits, values)
+        lines[name] = by_line.totals(below)
+        if name == "bytes":
+            lines["self_bytes"] = by_line.themselves(values)
+        if name in ("bytes", "total_bytes"):
+            files[name] = by_file.totals(below)
+    found = {
+        number: FileUse(names[number], names[number] in tables.own_files, *figures)
+        for number, *figures in zip(by_file.keys.tolist(), *(files[name].tolist() for name in files), strict=True)
+    }
+    for place, *row in zip(by_line.keys.tolist(), *(lines[name].tolist() for name in _COLUMNS), strict=True):
+        if any(row):
+            found[place >> 32].lines.append(LineUse(place & 0xFFFFFFFF, *row))
+    used = (file for file in found.values() if file.lines)
+    return sorted(used, key=lambda file: (-file.bytes, -file.total_bytes, file.file))
 
 
-def _columns(snapshot: Snapshot, end: Snapshot, kind: str, call_tree: CallTree) -> dict[str, Ints]:
+class _Places:
+    """What nodes with the same key, such as the same line, hold together; they have no place where it is -1. Each
+    byte counts once, also in recursion."""
+
+    def __init__(self, visits: sums.Walk, key: Ints) -> None:
+        self._key = key
+        outer = sums.outermost(visits, key)
+        self._outer = outer[key[outer] >= 0]
+        self.keys, self._row = np.unique(key[self._outer], return_inverse=True)
+
+    def totals(self, below: Ints) -> Ints:
+        """For each of `keys`, the sum of its outermost nodes."""
+        return sums.sum_at(len(self.keys), self._row, below[self._outer])
+
+    def themselves(self, values: Ints) -> Ints:
+        """For each of `keys`, the sum of all its nodes without those below them."""
+        nodes = np.flatnonzero((values != 0) & (self._key >= 0))
+        return sums.sum_at(len(self.keys), np.searchsorted(self.keys, self._key[nodes]), values[nodes])
+
+
+def _columns(snapshot: Snapshot, end: Snapshot, kind: str, call_tree: CallTree) -> Iterator[tuple[str, Ints]]:
     """The figures of each node itself, of all counted kinds or of one."""
     tables = snapshot.tables
     accounts, peaks = tables["accounts"], tables["account_peaks"]
     kinds = tables.account_kind
     wanted = np.flatnonzero(is_counted(kinds) if kind == "all" else kinds == KINDS.index(kind))
     place = call_tree.place[tables.account_node[wanted]]
-    values = {
-        "bytes": snapshot.bytes,
-        "blocks": snapshot.blocks,
-        "self_bytes": snapshot.bytes,
-        "end_bytes": end.bytes,
-        "end_blocks": end.blocks,
-        "total_bytes": accounts["total_bytes"].astype(np.int64),
-        "total_blocks": accounts["total_blocks"].astype(np.int64),
-        "temporaries": peaks["temporaries"][: len(kinds)].astype(np.int64),
-    }
-    length = len(call_tree.parent)
-    return {name: sums.sum_at(length, place, of_accounts[wanted]) for name, of_accounts in values.items()}
-
-
-def _sums_by_key(key: Ints, outer: Ints, totals: dict[str, Ints]) -> dict[int, dict[str, int]]:
-    """For each key, the sums over its outermost nodes. Keys without figures are left out."""
-    outer = outer[key[outer] >= 0]
-    distinct, back = np.unique(key[outer], return_inverse=True)
-    summed = {name: sums.sum_at(len(distinct), back, total[outer]) for name, total in totals.items()}
-    rows = zip(*(values.tolist() for values in summed.values()), strict=True)
-    found = {}
-    for place, row in zip(distinct.tolist(), rows, strict=True):
-        if any(row):
-            found[place] = {"self_bytes": 0, **dict(zip(summed, row, strict=True))}
-    return found
-
-
-def _assemble(
-    names: list[str], own: set[str], files: dict[int, dict[str, int]], lines: dict[int, dict[str, int]]
-) -> list[FileUse]:
-    found = {
-        number: FileUse(names[number], names[number] in own, figures["bytes"], figures["total_bytes"])
-        for number, figures in files.items()
-    }
-    for place, figures in sorted(lines.items()):
-        found[place >> 32].lines.append(LineUse(place & 0xFFFFFFFF, *(figures[name] for name in _COLUMNS)))
-    return sorted(found.values(), key=lambda file: (-file.bytes, -file.total_bytes, file.file))
+    columns = {
+        "bytes": snapshot.bytes, "blocks": snapshot.blocks, "end_bytes": end.bytes, "end_blocks": end.blocks,
+        "total_bytes": accounts["total_bytes"], "total_blocks": accounts["total_blocks"],
+        "temporaries": peaks["temporaries"][: len(kinds)],
+    }  # fmt: skip
+    for name, of_accounts in columns.items():
+        yield name, sums.sum_at(len(call_tree.parent), place, of_accounts[wanted].astype(np.int64))

@@ -34,14 +34,15 @@ def rank(call_tree: CallTree, holdings: Holdings) -> list[RankedRow]:
     own, blocks, sampled = (
         sums.sum_at(length, leaf, values) for values in (holdings.bytes, holdings.blocks, holdings.sampled)
     )
-    total = sums.sum_upwards(call_tree.parent, own)
+    visits = sums.walk(call_tree.parent)
+    total = sums.sum_below(visits, own)
     # Node 0 has no frame: memory outside every frame gets a row of its own, under the last key.
     nothing = len(call_tree.frames)
     key = call_tree.key.copy()
     key[:1] = nothing
     stands = call_tree.stands
     key_of_stand = np.where(stands, key, nothing + 1)
-    outer = sums.outermost(sums.walk(call_tree.parent), key_of_stand)
+    outer = sums.outermost(visits, key_of_stand)
     outer = outer[stands[outer]]
     own_of, blocks_of, sampled_of = (
         sums.sum_at(nothing + 2, key, np.where(stands, values, 0)) for values in (own, blocks, sampled)
@@ -50,7 +51,7 @@ def rank(call_tree: CallTree, holdings: Holdings) -> list[RankedRow]:
     total_of[nothing] = own[0] if length else 0
     below_of = sampled_of  # all zeros where nothing was sampled
     if holdings.sample_bytes:
-        below_of = sums.sum_at(nothing + 2, key[outer], sums.sum_upwards(call_tree.parent, sampled)[outer])
+        below_of = sums.sum_at(nothing + 2, key[outer], sums.sum_below(visits, sampled)[outer])
     shown = np.flatnonzero((own_of != 0) | (blocks_of != 0) | (total_of != 0))
     rows = [
         RankedRow(

@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from hiwater.capture.paths import Ints
 
@@ -30,6 +31,16 @@ def depths(parent: Ints) -> Ints:
         depth += depth[jump]
         jump = jump[jump]
     return depth
+
+
+def with_callers(parent: Ints, used: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """Mark also all callers of the nodes that are marked, and node 0. Changes `used`."""
+    above = parent
+    while above.any():  # each pass doubles the number of callers
+        used[above[used]] = True
+        above = above[above]
+    used[:1] = True
+    return used
 
 
 def sum_upwards(parent: Ints, values: Ints) -> Ints:
@@ -78,6 +89,14 @@ def walk(parent: Ints) -> Walk:
         enter += enter[jump]
         jump = jump[jump]
     return Walk(enter, enter + size)
+
+
+def sum_below(visits: Walk, values: Ints) -> Ints:
+    """What `sum_upwards` returns, in a moment where the walk is known."""
+    running = np.zeros(len(values) + 1, np.int64)
+    running[1:][visits.enter] = values
+    np.cumsum(running, out=running)
+    return running[visits.leave] - running[visits.enter]
 
 
 def outermost(visits: Walk, key: Ints) -> Ints:

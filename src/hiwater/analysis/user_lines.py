@@ -230,7 +230,7 @@ class _NearestFrames:
         nodes, codes = tables["nodes"], tables["codes"]
         self._tables = tables
         self.codes = codes
-        self._files = [tables.string(file) for file in codes["file"].tolist()]
+        self._files, self._file = tables.files
         self.code: Ints = nodes["code"].astype(np.int64)
         self._parent = tables.paths.parent
         kind = codes["kind"].astype(np.int64)
@@ -244,9 +244,11 @@ class _NearestFrames:
         self.nearest = follow(np.where(self.is_own | self.is_import, number, self._parent))
         self.owner = follow(np.where(self.is_own, number, self._parent))
         self.innermost = follow(np.where((kind == CODE_LABEL)[self.code], self._parent, number))
-        is_mapper = np.array([bool(mapping_library(file)) for file in self._files], bool) & (kind == CODE_LABEL)
+        is_mapper = np.array([bool(mapping_library(file)) for file in self._files], bool)[self._file] & (
+            kind == CODE_LABEL
+        )
         self._is_mapped_by_library: Bools = is_mapper[self.code]
-        self.place: Ints = numbered(self._files)[1][self.code] << 32 | nodes["line"]
+        self.place: Ints = self._file[self.code] << 32 | nodes["line"]
         # Native frames and threads are on no line: they are told apart by their names.
         nameless = nodes["line"] == 0
         self.place[nameless] = -1 - self.code[nameless]
@@ -257,14 +259,12 @@ class _NearestFrames:
         parent, number = self._parent, np.arange(len(self._parent))
         is_first = self.is_own[parent] | (parent == 0)
         first = follow(np.where(is_first | self.is_own, number, parent))
-        is_library = self._tables.code_owner == LIBRARY
-        names = [
-            module_of(file, "").partition(".")[0] if one else ""
-            for file, one in zip(self._files, is_library, strict=True)
-        ]
+        code = self.code[first[node]]
+        names = [module_of(file, "").partition(".")[0] for file in self._files]
         names = ["" if name.startswith("<") or name == "importlib" else name for name in names]
-        distinct, number = numbered(["", *names])
-        return distinct, np.where(self.is_own[first[node]], 0, number[1:][self.code[first[node]]])
+        distinct, of_file = numbered(["", *names])
+        is_library = ~self.is_own[first[node]] & (self._tables.code_owner[code] == LIBRARY)
+        return distinct, np.where(is_library, of_file[1:][self._file[code]], 0)
 
     def key(self, node: Ints) -> tuple[Ints, Ints]:
         """For each of these nodes, the key of the row it belongs to, and the node at or above it that is on this
@@ -284,9 +284,10 @@ class _NearestFrames:
     def row(self, key: int, code: int) -> tuple[Group, Frame]:
         """The group and the frame of a row, with the name of one of the code objects there."""
         place = key // len(Group)
-        library = mapping_library(self._files[code])
+        file = self._files[self._file.item(code)]
+        library = mapping_library(file)
         if library:
             return Group.other, Frame(library, "", 0)
         function = function_of(self._tables.string(int(self.codes["function"][code])).removeprefix(WAITED_FOR))
-        frame = Frame(function, self._files[code], place & 0xFFFFFFFF if place >= 0 else 0)
+        frame = Frame(function, file, place & 0xFFFFFFFF if place >= 0 else 0)
         return tuple(Group)[key % len(Group)], frame

@@ -128,15 +128,32 @@ class Tables:
         return np.where(self._owners_by(ownership.additions(self.also_own)) == ownership.OWN, ownership.OWN, owners)
 
     def _owners_by(self, rules: Sequence[ownership.Rule]) -> Ints:
-        codes = self["codes"]
-        files, number = numbered(self.string(file) for file in codes["file"].tolist())
+        files, number = self.files
         owners = np.array(ownership.owners(files, rules), np.int64)
-        return np.where(codes["kind"] == CODE_PYTHON, owners[number] if len(files) else 0, ownership.LIBRARY)
+        return np.where(self["codes"]["kind"] == CODE_PYTHON, owners[number], ownership.LIBRARY)
 
     @cached_property
     def own_files(self) -> set[str]:
         """The files with code of the user's own."""
-        return {self.string(file) for file in self["codes"]["file"][self.is_own_code].tolist()}
+        files, number = self.files
+        is_own = np.zeros(len(files), bool)
+        is_own[number[self.is_own_code]] = True
+        return {files[of] for of in np.flatnonzero(is_own).tolist()}
+
+    @cached_property
+    def files(self) -> tuple[list[str], Ints]:
+        """The distinct files of codes, and for each code the index of its file."""
+        return self._texts_of_codes("file")
+
+    @cached_property
+    def functions(self) -> tuple[list[str], Ints]:
+        """The distinct names of functions, and for each code the index of its function's name."""
+        return self._texts_of_codes("function")
+
+    def _texts_of_codes(self, field: str) -> tuple[list[str], Ints]:
+        strings, back = np.unique(self["codes"][field], return_inverse=True)
+        texts, number = numbered(map(self.string, strings.tolist()))
+        return texts, number[back]
 
     @cached_property
     def is_own_code(self) -> npt.NDArray[np.bool_]:

@@ -93,6 +93,11 @@ def exit_code_of(work: Callable[[], int]) -> int:
         text = str(error)  # which may contain names out of a capture
         say(text if len(text) <= _LONGEST_ERROR else f"{text[:_LONGEST_ERROR]}…")
         return error.exit_code
+    except MemoryError:
+        say(
+            "there is not enough memory for this: a reader takes about 10 times what a capture does; use a larger machine"
+        )
+        return HiwaterError.exit_code
 
 
 def write(text: str) -> int:

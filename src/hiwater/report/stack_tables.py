@@ -15,6 +15,7 @@ from typing import TextIO, TypedDict
 
 import numpy as np
 
+from hiwater.analysis import sums
 from hiwater.analysis.call_tree import CallTree
 from hiwater.capture import Frame
 from hiwater.capture.paths import Ints
@@ -46,11 +47,7 @@ class StackTables:
         in the tables."""
         used = np.zeros(len(call_tree.parent), bool)
         used[call_tree.place[nodes]] = True
-        above = call_tree.parent
-        while above.any():  # each pass doubles the number of callers
-            used[above[used]] = True
-            above = above[above]
-        used[:1] = False
+        sums.with_callers(call_tree.parent, used)[:1] = False
         chosen = np.flatnonzero(used)
         number = np.full(len(used), -1, np.int64)
         number[chosen] = self._length + np.arange(len(chosen))

@@ -20,6 +20,7 @@ from hiwater.capture.document_types import Keywords
 from hiwater.report.document import text_of
 
 _LENGTH = struct.Struct("<I")
+_PIECE = 1 << 20
 
 
 class PackedColumn(TypedDict):
@@ -63,9 +64,10 @@ class PackedColumns:
 
     def packed(self, head: object) -> str:
         """Base64 of the deflated whole: the length of the head's text, the head as JSON, the columns."""
-        text = text_of(head, None, (",", ":")).encode("ascii")
+        text = text_of(head, None, (",", ":"))
         packer = zlib.compressobj(6)
-        pieces = [packer.compress(_LENGTH.pack(len(text)) + text)]
+        pieces = [packer.compress(_LENGTH.pack(len(text)))]
+        pieces += [packer.compress(text[at : at + _PIECE].encode("ascii")) for at in range(0, len(text), _PIECE)]
         pieces += [packer.compress(part) for part in self._parts]
         return base64.b64encode(b"".join([*pieces, packer.flush()])).decode("ascii")
 
