@@ -105,33 +105,11 @@ const char* FileView::chunk_of(Table table, std::uint32_t chunk) const {
 }
 
 bool FileView::is_whole() const {
-    constexpr std::uint64_t record_bytes[] = {1,
-                                              sizeof(capture::StringRecord),
-                                              sizeof(capture::CodeRecord),
-                                              sizeof(capture::NodeRecord),
-                                              sizeof(capture::AccountRecord),
-                                              sizeof(capture::AccountPeakRecord),
-                                              sizeof(capture::SliceRecord),
-                                              sizeof(capture::SliceEntryRecord),
-                                              sizeof(capture::TimelineRecord),
-                                              sizeof(capture::FactRecord),
-                                              sizeof(capture::MarkerRecord),
-                                              sizeof(capture::ResidencyRecord),
-                                              sizeof(capture::LargeBlockRecord),
-                                              sizeof(capture::PressureRecord),
-                                              sizeof(capture::DeviceRecord),
-                                              sizeof(capture::DeviceSampleRecord),
-                                              sizeof(capture::DeviceTermRecord),
-                                              sizeof(capture::ScopeRecord),
-                                              sizeof(capture::LiveSnapshotRecord),
-                                              sizeof(capture::HolderSearchRecord),
-                                              sizeof(capture::HolderPathRecord),
-                                              sizeof(capture::HolderBlockRecord),
-                                              sizeof(capture::HolderReferenceRecord),
-                                              sizeof(capture::RelativeRecord)};
-    static_assert(std::size(record_bytes) == capture::kTables);
+    const std::string schema(at_ + header().schema_offset, header().schema_bytes), key = "\"record_bytes\":";
+    std::size_t at = 0;
     for (std::uint32_t t = 0; t < capture::kTables; ++t) {
-        const std::uint64_t per_extent = header().extent_bytes / record_bytes[t];
+        at = schema.find(key, at) + key.size();
+        const std::uint64_t per_extent = header().extent_bytes / std::stoul(schema.substr(at, 20));
         const std::uint64_t chunks = (header().table_count[t] + per_extent - 1) / per_extent;
         for (std::uint32_t chunk = 0; chunk < chunks; ++chunk)
             if (chunk_of(static_cast<Table>(t), chunk) == nullptr) return false;
