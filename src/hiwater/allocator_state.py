@@ -145,5 +145,5 @@ def requested_of(block: Mapping[str, Any]) -> int:
     history = block.get("history")
     size = block.get("requested_size", history[0]["real_size"] if history else block["size"])
     if type(size) is not int or size < 0:
-        raise ValueError(f"{size!r} is no size")
+        raise ValueError(f"{size!r} is not a size")
     return size

@@ -403,8 +403,8 @@ def test_every_format_to_stdout_and_to_a_file(
     ("limit", "code", "words"),
     [
         ("499", 1, "allocated at the peak grew by +500 B (+50.0 %): more than 499 B"), ("500", 0, ""), ("49.9%", 1, "more than 49.9 %"),
-        ("50 %", 0, ""), ("0", 1, "more than 0 B"), ("1KiB", 0, ""), ("5 apples", 2, "is not a size"), ("-1", 2, "below zero"), ("x%", 2, "no percentage"),
-        ("nan%", 2, "no percentage"), ("inf%", 2, "no percentage"),
+        ("50 %", 0, ""), ("0", 1, "more than 0 B"), ("1KiB", 0, ""), ("5 apples", 2, "is not a size"), ("-1", 2, "below zero"), ("x%", 2, "not a percentage"),
+        ("nan%", 2, "not a percentage"), ("inf%", 2, "not a percentage"),
     ],
 )  # fmt: skip
 def test_fail_on_increase(

@@ -456,7 +456,7 @@ def test_what_cannot_be_merged_is_one_line_and_leaves_nothing(
         said = capfd.readouterr().err
         assert said.count("\n") == 1 and words in said and name in said
     assert main(["merge", "-o", str(tmp_path / "foreign"), str(job[0])]) == 125
-    assert "is no capture" in capfd.readouterr().err
+    assert "is not a capture" in capfd.readouterr().err
     assert main(["merge", "-o", str(tmp_path / "no" / "such"), str(job[0])]) == 125
     assert sorted(tmp_path.iterdir()) == before
 

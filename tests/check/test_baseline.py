@@ -138,13 +138,13 @@ def test_bounds_of_resident_figures_add() -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ("{", "is no JSON"),
-        ("[]", "is no baseline"),
-        ('{"schema": "hiwater.report/3"}', "is no baseline"),
+        ("{", "is not JSON"),
+        ("[]", "is not a baseline"),
+        ('{"schema": "hiwater.report/3"}', "is not a baseline"),
         ('{"schema": "hiwater-baseline"}', "has no version"),
         ('{"schema": "hiwater-baseline", "version": true}', "has no version"),
         ('{"schema": "hiwater-baseline", "version": 2}', "newer hiwater"),
-        ('{"schema": "hiwater-baseline", "version": 1}', "is no object"),
+        ('{"schema": "hiwater-baseline", "version": 1}', "is not an object"),
         ('{"schema": "hiwater-baseline", "version": 1, "entries": {"a": 1}}', "'a'"),
         ('{"schema": "hiwater-baseline", "version": 1, "entries": {"a": {"peak_bytes": -1}}}', "peak_bytes"),
         ('{"schema": "hiwater-baseline", "version": 1, "entries": {"a": {"peak_bytes": 1.5}}}', "peak_bytes"),

@@ -120,7 +120,7 @@ def test_what_shrank_is_fine_and_says_how_to_keep_it(
 ) -> None:
     code, found = as_json(capfd, before, "--baseline", grown)
     assert (code, verdicts(found["programs"][0])["peak_bytes"]) == (0, "better")
-    assert any("--update keeps it so" in note for note in found["notes"])
+    assert any("--update writes the lower figures" in note for note in found["notes"])
 
 
 @pytest.mark.parametrize(
@@ -212,10 +212,10 @@ def test_two_programs_of_one_name_are_refused(before: Path, grown: Path, capfd: 
         (["{before}"], "nothing to check against"),
         (["{before}", "--update"], "--baseline"),
         (["{before}", "--baseline", "none.json"], "cannot be read"),
-        (["{before}", "--baseline", "{here}"], "no baseline"),
+        (["{before}", "--baseline", "{here}"], "not a baseline"),
         (["{before}", "--baseline", "{before}", "--update"], "*.json"),
         (["{before}", "--baseline", "{before}", "--tolerance", "x%"], "percentage"),
-        (["{before}", "--baseline", "{before}", "--figures", "size"], "'size' is no figure"),
+        (["{before}", "--baseline", "{before}", "--figures", "size"], "'size' is not a figure"),
         (["{before}", "--peak", "many"], "--peak"),
         (["{before}", "--peak", "1GiB", "--write", "pdf=x"], "FORMAT=OUT"),
         (["none.hiw", "--peak", "1GiB"], "none.hiw"),
@@ -373,7 +373,7 @@ def test_a_program_on_the_command_line(
     ("table", "said"),
     [
         ("", "names programs to check"),
-        ("check = 1", "no table"),
+        ("check = 1", "not a table"),
         ("[tool.hiwater.check]\nprograms = 1", "programs in"),
         ("[tool.hiwater.check]\nprograms = { a = 1 }", "programs in"),
         ("[tool.hiwater.check]\nprograms = { a = '' }", "is empty"),

@@ -190,7 +190,7 @@ def test_too_few_markers_cannot_tell(tmp_path: Path) -> None:
     ("words", "code", "message"),
     [
         (["--repeat", "30", "app.py:nothing"], 2, "has no 'nothing'"),
-        (["--repeat", "30", "app.py"], 2, "names no function"),
+        (["--repeat", "30", "app.py"], 2, "is not the name of a function"),
         (["--repeat", "30", "missing:call"], 2, "cannot be loaded"),
         (["--repeat", "30", "app.py:fails"], 125, "failed in one of its calls"),
         (["--repeat", "5", "app.py:busy"], 2, "not between 12 and 10,000"),
@@ -367,12 +367,12 @@ def test_suppressed_lines_are_counted_and_said(app: Path, is_in_project: bool) -
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[[suppress]]\nreason = 'r'\n", "names neither a function nor a file"),
+        ("[[suppress]]\nreason = 'r'\n", "has neither a function nor a file"),
         ("[[suppress]]\nfunction = 'f'\nreason = ' '\n", "has no reason"),
         ("[[suppress]]\nfunction = 'f'\nreason = 'r'\nline = '3'\n", "unknown key 'line'"),
-        ("[[suppress]]\nfunction = 3\nreason = 'r'\n", "a value that is no text"),
+        ("[[suppress]]\nfunction = 3\nreason = 'r'\n", "a value that is not text"),
         ("suppress = 3\n", "something other than"),
-        ("[suppress", "are no TOML"),
+        ("[suppress", "are not TOML"),
     ],
 )
 def test_bad_suppressions_are_refused(tmp_path: Path, text: str, message: str) -> None:

@@ -67,7 +67,7 @@ def test_a_word_that_is_not_known(tmp_path: Path) -> None:
     )
     assert "did you mean `%hiwater vars`?" in shown[1].printed and "did you mean" not in shown[2].printed
     assert "did you mean `%hiwater timeline`?" in shown[3].printed
-    assert "'unknown' is not defined" in shown[4].printed and "is no statement: " in shown[5].printed
+    assert "'unknown' is not defined" in shown[4].printed and "is not a statement: " in shown[5].printed
     assert "'factor' is not defined" in shown[6].printed and shown[7].value == "False"
 
 

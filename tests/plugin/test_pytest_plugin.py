@@ -473,10 +473,10 @@ def test_limits_for_all_tests_and_the_summary(run, pytester):
         ('hiwater(peak="1 parsec")', [], "'PARSEC' is not a unit"),
         ("limit_memory()", [], "needs one size"),
         ('limit_leaks("1 MB", warmups=-1)', [], "give a whole number of 0 or more"),
-        ("skip", ["--hiwater-limit", "peak"], "is no limit of hiwater's"),
+        ("skip", ["--hiwater-limit", "peak"], "is not a limit of hiwater"),
         ("hiwater(rerun=True)", [], "has no 'rerun'"),
         ("skip", ["--hiwater-update"], "add --hiwater-baseline FILE"),
-        ("skip", ["--hiwater-baseline", "test_it.py"], "is no JSON"),
+        ("skip", ["--hiwater-baseline", "test_it.py"], "is not JSON"),
     ],
 )
 @pytest.mark.grid

@@ -204,13 +204,13 @@ def test_a_capture_and_what_is_made_of_it_are_its_owners(tmp_path: Path, words: 
 def test_what_is_no_mode_is_refused(tmp_path: Path, mode: str) -> None:
     done = run(tmp_path, "--mode", mode, "-c", "print('ran')")
     assert (done.returncode, done.stdout) == (2, "")
-    assert "is no file mode" in done.stderr
+    assert "is not a file mode" in done.stderr
 
 
 def test_sampling_does_not_take_a_capture_that_is_being_written(tmp_path: Path) -> None:
     with recording(tmp_path, WAITS, "-o", "a.hiw") as process:
         done = run_hiwater("sample", "-o", "a.hiw", "--", "sh", "-c", "exit 5", folder=tmp_path)
-        assert "which is still running wrote" in done.stderr
+        assert "is the capture of a process that is still running" in done.stderr
         process.communicate("\n", timeout=SECONDS)
     assert process.returncode == 7
     assert peak_of(tmp_path / "a.hiw") > 10_000_000

@@ -47,7 +47,7 @@ def test_where_the_engine_refuses_the_program_runs_all_the_same(tmp_path: Path, 
     done = pretending(tmp_path, flags, "run", "-c", "print('mine'); raise SystemExit(5)")
     assert (done.returncode, done.stdout) == (5, "mine\n")
     assert done.stderr.count("\n") == 1
-    assert done.stderr.startswith("hiwater: warning: the program runs without being recorded: ")
+    assert done.stderr.startswith("hiwater: warning: the program runs unrecorded: ")
     assert reason in done.stderr
     assert not list(tmp_path.iterdir())
     doctor = pretending(tmp_path, flags, "doctor")

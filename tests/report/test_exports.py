@@ -213,7 +213,7 @@ def test_binary_is_not_for_a_terminal(capture: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
     )
-    assert done.returncode == 2 and "no text for a terminal" in done.stdout
+    assert done.returncode == 2 and "cannot be shown on a terminal" in done.stdout
 
 
 def test_a_missing_extra_is_one_line_with_the_command(capture: Path) -> None:

@@ -121,6 +121,24 @@ def test_the_page_of_the_command_line_has_the_options_that_help_has() -> None:
     assert made["page"](text) == text, "`python tools/command_line.py` writes the page"
 
 
+def commands_of(text: str) -> list[list[str]]:
+    """The commands of a page that can be typed as they are, each as its words after "hiwater"."""
+    lines = re.findall(r"^(?: {4}|\$ )(hiwater \w+ .*)$", text, re.MULTILINE)
+    commands = [re.split(r"\s{2,}|\s(?:#|\||&|>)", line)[0] for line in lines]
+    return [shlex.split(command)[1:] for command in commands if not re.search(r"[…\[]|^hiwater \w+$", command)]
+
+
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))], ids=lambda page: page.stem
+)
+def test_each_command_of_a_page_is_one_that_its_parser_takes(page: Path) -> None:
+    for words in commands_of(page.read_text("utf-8")):
+        if words[0] in PARSERS:
+            PARSERS[words[0]](words[1:], Settings({}, None))
+        elif words[0] in verbs.VERBS:
+            verbs.parse(words)
+
+
 @pytest.mark.parametrize("verb", ["", *verbs.VERBS])
 def test_the_help_of_each_verb_has_examples_that_its_parser_takes(verb: str, capfd: pytest.CaptureFixture[str]) -> None:
     found = examples(help_of(verb, capfd))

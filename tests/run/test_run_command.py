@@ -101,16 +101,14 @@ def test_the_environment_is_never_stored(tmp_path: Path) -> None:
 def test_an_engine_that_cannot_work_leaves_the_program_alone(tmp_path: Path) -> None:
     done = hiwater(tmp_path, "run", "-o", "a.hiw", "-c", "print('ran'); raise SystemExit(4)", mode="fault")
     assert (done.returncode, done.stdout) == (4, "ran\n")
-    assert done.stderr.startswith(
-        "hiwater: warning: the program runs without being recorded: this loader is not glibc's"
-    )
+    assert done.stderr.startswith("hiwater: warning: the program runs unrecorded: this loader is not glibc's")
     assert done.stderr.count("\n") == 1
 
 
 def test_a_fault_at_the_end_does_not_change_the_ending(tmp_path: Path) -> None:
     done = hiwater(tmp_path, "run", "-o", "a.hiw", "-c", "print('ran')", mode="stop-fails")
     assert (done.returncode, done.stdout) == (0, "ran\n")
-    assert "warning: the program is done, the recording is not complete" in done.stderr
+    assert "warning: the program has ended, but the recording is not complete" in done.stderr
     assert done.stderr.count("\n") == 1
 
 
@@ -150,7 +148,7 @@ def test_a_program_on_path_that_is_not_pythons_is_refused(tmp_path: Path) -> Non
     (tmp_path / "bin" / "data").write_text("#!/usr/bin/env python3\nprint()\n")  # which nobody may execute
     environment = {"PATH": f"{tmp_path}/bin:{os.environ['PATH']}"}
     for word, code, reason in (
-        ("script", 126, "no Python program"), ("ls", 126, "no Python program"), ("data", 127, "no program of this name"),
+        ("script", 126, "not a Python program"), ("ls", 126, "not a Python program"), ("data", 127, "no program of this name"),
     ):  # fmt: skip
         done = hiwater(tmp_path, "run", word, environment=environment)
         assert done.returncode == code and reason in one_line(done)
@@ -185,7 +183,7 @@ def test_a_program_that_closed_its_stderr_ends_as_it_should(tmp_path: Path) -> N
         (["--wrong", "x.py"], 2, "unknown option '--wrong'"),
         (["-x", "x.py"], 2, "unknown option '-x'"),
         (["--sample", "64Kib8", "x.py"], 2, "'64Kib8' is not a size"),
-        (["--sample-seed", "one", "x.py"], 2, "is no number"),
+        (["--sample-seed", "one", "x.py"], 2, "is not a number"),
         (["--samples", "64KiB", "x.py"], 2, "unknown option '--samples'"),
         ([], 2, "there is no program to run"),
         (["-o"], 2, "-o needs a value"),
@@ -193,7 +191,7 @@ def test_a_program_that_closed_its_stderr_ends_as_it_should(tmp_path: Path) -> N
         (["--format", "yaml", "x.py"], 2, "unknown format 'yaml'"),
         (["--open", "--format", "text", "x.py"], 2, "--open needs a report that is a file"),
         (["-o", "no/such/folder/a.hiw", "good.py"], 125, "there is no folder"),
-        (["-o", "good.py", "good.py"], 125, "is there and is no capture"),
+        (["-o", "good.py", "good.py"], 125, "exists and is not a capture"),
         (["-o", "empty", "good.py"], 125, "is not a file"),
         (["-o", "%z.hiw", "good.py"], 125, "%z means nothing"),
     ],

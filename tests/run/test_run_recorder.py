@@ -179,6 +179,6 @@ def test_a_recorder_that_does_not_record_says_so(engine: None, tmp_path: Path) -
 
 def test_a_file_that_is_not_ours_is_left_alone(engine: None, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(CaptureUnwritable, match="is no capture"):
+    with pytest.raises(CaptureUnwritable, match="is not a capture"):
         hiwater.record(tmp_path / "notes.txt").start()
     assert (tmp_path / "notes.txt").read_text() == "mine"

@@ -120,6 +120,6 @@ def test_a_command_that_can_have_no_process_of_its_own_runs_unwatched(tmp_path: 
         words = ["prlimit", "--nproc=1", *hiwater_command("sample", "--", "sh", "-c", "echo ran; exit 7")]
         done = run_as_other_user(*words, folder=folder)
         assert (done.returncode, done.stdout) == (7, "ran\n")
-        assert done.stderr.count("\n") == 1 and "the command runs unwatched" in done.stderr
+        assert done.stderr.count("\n") == 1 and "the command runs without being sampled" in done.stderr
         done = run_as_other_user("prlimit", "--nproc=1", *hiwater_command("sample", "--", "no-such"), folder=folder)
         assert done.returncode == 127 and "Traceback" not in done.stderr

@@ -618,7 +618,7 @@ def test_a_process_that_dies_is_an_error():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"mode": "both"}, "no mode"),
+        ({"mode": "both"}, "not a mode"),
         ({"steps": 0}, "count from 1"),
         ({"dtype": "int3"}, "no type"),
         ({"loss": lambda output: 1.0}, "nothing to run backward from"),

@@ -169,10 +169,10 @@ def test_wrong_functions_get_one_line_and_a_way_out(script, forked, capfd, monke
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        (["train.py"], 2, "names no function"),
-        (["train.py:"], 2, "names no function"),
+        (["train.py"], 2, "is not the name of a function"),
+        (["train.py:"], 2, "is not the name of a function"),
         (["train.py:build", "-d", "Voodoo 2"], 2, "neither a card"),
-        (["train.py:build", "--batch", "0"], 2, "no batch"),
+        (["train.py:build", "--batch", "0"], 2, "not a batch"),
         (["train.py:build", "--batch", "1", "--largest-batch"], 2, "leave out one"),
         (["train.py:build", "--largest-batch", "-d", "cpu"], 2, "needs a card"),
         (["train.py:build", "--largest-batch", "--multiple-of", "0"], 2, "no multiple"),

@@ -614,11 +614,11 @@ def test_devices_may_be_written_in_many_ways():
     for device in ("cpu", torch.device("cpu")):
         assert [one.device for one in reporter.data(device).devices] == ["cpu"]
     assert reporter.data("cuda:0").devices == ()
-    with pytest.raises(BadRequest, match="is no device"):
+    with pytest.raises(BadRequest, match="is not a device"):
         reporter.data("gpu")
-    with pytest.raises(BadRequest, match="no model"):
+    with pytest.raises(BadRequest, match="not a model"):
         hiwater.contrib.torch.MemReporter(7)
-    with pytest.raises(BadRequest, match="no optimizer"):
+    with pytest.raises(BadRequest, match="not an optimizer"):
         reporter.add_optimizer(nn.Linear(1, 1))
 
 

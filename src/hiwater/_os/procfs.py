@@ -99,7 +99,7 @@ def _open(pid: int, name: str) -> int:
 def explained(pid: int, error: OSError) -> HiwaterError:
     """Return the error to raise when a file of the process in /proc cannot be opened or read."""
     if isinstance(error, (FileNotFoundError, ProcessLookupError)):
-        return NoSuchProcess(f"there is no process {pid}", "check the number: it may have ended")
+        return NoSuchProcess(f"there is no process {pid}", "check the id: the process may have ended")
     return ProcessNotReadable(f"process {pid} cannot be read ({error.strerror})", _how_to_read(pid))
 
 
@@ -140,7 +140,7 @@ def open_target(pid: int, reader: Callable[[int], ProcessMemory] = ProcessMemory
     """Open the process that the user gave by number. Raises NoSuchProcess or ProcessNotReadable where it has no
     memory to read."""
     if pid <= 0:
-        raise NoSuchProcess(f"{pid} is not a process number", "give one above 0, as `ps` shows it")
+        raise NoSuchProcess(f"{pid} is not a process id", "give one above 0, as `ps` shows it")
     memory = reader(pid)
     if memory.resident_bytes() is None:
         is_kernel_thread = _flags_of(pid) & _KERNEL_THREAD

@@ -71,7 +71,7 @@ class Settings:
         something else."""
         value = self._table.get(name, {})
         if not isinstance(value, dict):
-            raise hiwater.errors.UsageError(f"{name} in {self.file!r} is no table", f"write [tool.hiwater.{name}]")
+            raise hiwater.errors.UsageError(f"{name} in {self.file!r} is not a table", f"write [tool.hiwater.{name}]")
         return value
 
     def _find(self, name: str) -> object:
@@ -114,6 +114,6 @@ def _parse_project(file: str, content: bytes, marked: bytes) -> dict[str, object
         ) from error
     if not isinstance(table, dict):
         raise hiwater.errors.UsageError(
-            f"tool.hiwater in {file!r} is no table", "write [tool.hiwater] and a line for each setting"
+            f"tool.hiwater in {file!r} is not a table", "write [tool.hiwater] and a line for each setting"
         )
     return table

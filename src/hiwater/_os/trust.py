@@ -51,7 +51,7 @@ def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY, *, foll
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
         return descriptor
     os.close(descriptor)
-    raise OSError(errno.EINVAL, "it is no regular file", os.fspath(path))
+    raise OSError(errno.EINVAL, "it is not a regular file", os.fspath(path))
 
 
 def is_own_folder(path: str) -> bool:

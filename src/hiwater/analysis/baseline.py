@@ -176,7 +176,7 @@ def parse_tolerance(text: str) -> Tolerance:
     percents = [part[:-1] for part in parts if part.endswith("%")]
     sizes = [part for part in parts if not part.endswith("%")]
     if len(percents) > 1 or len(sizes) > 1:
-        raise UsageError(f"{text!r} is no tolerance", "write 5%, 64KiB or 5%,64KiB")
+        raise UsageError(f"{text!r} is not a tolerance", "write 5%, 64KiB or 5%,64KiB")
     return Tolerance(parse_size(sizes[0]) if sizes else None, _relative(percents[0]) if percents else None)
 
 
@@ -186,7 +186,7 @@ def _relative(percent: str) -> float:
     except ValueError:
         value = -1.0
     if not 0 <= value < math.inf:
-        raise UsageError(f"'{percent}%' is no percentage of 0 or more", "write 5%, 64KiB or 5%,64KiB")
+        raise UsageError(f"'{percent}%' is not a percentage of 0 or more", "write 5%, 64KiB or 5%,64KiB")
     return value / 100
 
 
@@ -206,9 +206,9 @@ def parse(content: bytes, name: str) -> Baseline:
     try:
         document = json.loads(content)
     except (ValueError, RecursionError) as error:
-        raise BadBaseline(f"{name!r} is no JSON ({error})", _REMEDY) from error
+        raise BadBaseline(f"{name!r} is not JSON ({error})", _REMEDY) from error
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
-        raise BadBaseline(f"{name!r} is no baseline of hiwater's", f'its "schema" must be "{SCHEMA}"')
+        raise BadBaseline(f"{name!r} is not a baseline of hiwater", f'its "schema" must be "{SCHEMA}"')
     version = document.get("version")
     if type(version) is not int or version < 1:
         raise BadBaseline(f"{name!r} has no version", _REMEDY)
@@ -216,7 +216,7 @@ def parse(content: bytes, name: str) -> Baseline:
         raise BadBaseline(f"{name!r} was written by a newer hiwater (version {version})", "install a newer hiwater")
     entries, measured = document.get("entries"), document.get("environment", {})
     if not isinstance(entries, dict) or not isinstance(measured, dict):
-        raise BadBaseline(f"'entries' or 'environment' in {name!r} is no object", _REMEDY)
+        raise BadBaseline(f"'entries' or 'environment' in {name!r} is not an object", _REMEDY)
     return Baseline(
         {key: _read_entry(key, value, name) for key, value in entries.items()},
         {key: str(value) for key, value in measured.items()},
@@ -227,7 +227,7 @@ def _read_entry(key: str, value: Any, name: str) -> Entry:
     where = f"the entry {key!r} in {name!r}"
     errors = value.get("errors", {}) if isinstance(value, dict) else None
     if not isinstance(value, dict) or not isinstance(errors, dict):
-        raise BadBaseline(f"{where} is no object", _REMEDY)
+        raise BadBaseline(f"{where} is not an object", _REMEDY)
     for figure, count in [*((one, value[one]) for one in FIGURES if one in value), *errors.items()]:
         if type(count) is not int or count < 0:
             raise BadBaseline(f"{figure!r} of {where} is {count!r} and no whole number of 0 or more", _REMEDY)

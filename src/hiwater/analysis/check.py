@@ -133,7 +133,7 @@ def from_report(document: Any, name: str) -> dict[str, Measured]:
             key, entry = program_name(report["process"]["argv"]), _of_report(report)
         except (KeyError, TypeError) as error:
             raise BadBaseline(
-                f"{name!r} is no report of hiwater's ({error!r})", "give a capture or a report"
+                f"{name!r} is not a report of hiwater ({error!r})", "give a capture or a report"
             ) from error
         if key in found:
             raise BadBaseline(f"{name!r} has two programs called {key!r}", "give a report of each")
@@ -183,7 +183,7 @@ def check(
     ):
         raise BadRequest(
             f"nothing can be compared: the baseline has {_names(before)}, and this is {_names(now)}",
-            "name the captures NAME=CAPTURE, or add them with --update",
+            "give the captures as NAME=CAPTURE, or add them with --update",
         )
     return [
         _checked(name, before.get(name, Measured(Entry({}))), now[name], tolerance, limits, figures)

@@ -143,7 +143,7 @@ def compare(
     is none, MomentOutOfRange, and CorruptCapture when something holds less than nothing.
     """
     if kind not in SHOWN_KINDS:
-        raise BadRequest(f"{kind!r} is no kind of memory", f"choose one of {', '.join(SHOWN_KINDS)}")
+        raise BadRequest(f"{kind!r} is not a kind of memory", f"choose one of {', '.join(SHOWN_KINDS)}")
     if by not in list(GROUPINGS):
         raise BadRequest(f"captures are not compared by {by!r}", f"choose one of {', '.join(map(str, GROUPINGS))}")
     snapshots = before.snapshot(at), after.snapshot(at)

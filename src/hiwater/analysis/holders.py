@@ -241,7 +241,7 @@ def _chosen(searches: Sequence[HolderSearch], number: int | None) -> HolderSearc
     if not searches:
         raise MomentOutOfRange(
             "the capture has no search for holders",
-            "record with `hiwater run --holders`, call `hiwater.holders()` in the program, or name a running process",
+            "record with `hiwater run --holders`, call `hiwater.holders()` in the program, or give the id of a running process",
         )
     if number is None:
         number = len(searches)

@@ -61,7 +61,7 @@ def read(path: str) -> list[Suppression]:
     except OSError as error:
         raise BadRequest(f"the suppressions {path!r} cannot be read ({error.strerror})", "check the path") from error
     except ValueError as error:
-        raise BadRequest(f"the suppressions {path!r} are no TOML ({error})", remedy) from error
+        raise BadRequest(f"the suppressions {path!r} are not TOML ({error})", remedy) from error
     tables = content.get("suppress")
     if not isinstance(tables, list) or set(content) != {"suppress"}:
         raise BadRequest(f"the suppressions {path!r} have something other than [[suppress]] tables", remedy)
@@ -71,11 +71,11 @@ def read(path: str) -> list[Suppression]:
 def _suppression(path: str, number: int, table: object, remedy: str) -> Suppression:
     where = f"[[suppress]] number {number} in {path!r}"
     if not isinstance(table, dict) or any(not isinstance(value, str) for value in table.values()):
-        raise BadRequest(f"{where} has a value that is no text", remedy)
+        raise BadRequest(f"{where} has a value that is not text", remedy)
     if not set(table) <= _KEYS:
         raise BadRequest(f"{where} has the unknown key {min(set(table) - _KEYS)!r}", remedy)
     if not table.get("reason", "").strip():
         raise BadRequest(f"{where} has no reason", "say in `reason` why this growth is accepted")
     if not set(table) & {"function", "file"}:
-        raise BadRequest(f"{where} names neither a function nor a file", remedy)
+        raise BadRequest(f"{where} has neither a function nor a file", remedy)
     return Suppression(**table)

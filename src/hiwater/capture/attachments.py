@@ -56,7 +56,7 @@ class _CaptureExtender:
         self._file = descriptor
         start = _START.unpack(os.pread(descriptor, _START.size, 0))
         if start[0] != MAGIC:
-            raise ValueError("it is no capture")
+            raise ValueError("it is not a capture")
         _, _, self._header_bytes, self._extent_bytes, self._schema_offset, self._schema_bytes = start[:6]
         self._directory_offset, self._first_extent_offset, self._max_extents = start[6:]
         self._schema = json.loads(os.pread(descriptor, self._schema_bytes, self._schema_offset).rstrip(b"\0 \n"))

@@ -91,7 +91,7 @@ def read_contents(path: str | os.PathLike[str]) -> Contents:
         held = members(place)
         if len(held) != 1:
             raise BadRequest(
-                f"{str(place)!r} holds {len(held)} captures", f"name one of them, as in {str(place / held[0].name)!r}"
+                f"{str(place)!r} holds {len(held)} captures", f"give one of them, such as {str(place / held[0].name)!r}"
             )
         return read_member(place, held[0])
     if is_container(place.parent):

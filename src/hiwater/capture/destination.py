@@ -83,7 +83,7 @@ def check(path: str) -> None:
     folder = os.path.dirname(path) or os.curdir
     if not os.path.isdir(folder):
         raise hiwater.errors.CaptureUnwritable(
-            f"{path!r}: there is no folder {folder!r}", "make it, or choose another file with -o"
+            f"{path!r}: there is no folder {folder!r}", "create it, or choose another file with -o"
         )
     if not os.access(folder, os.W_OK | os.X_OK):
         raise hiwater.errors.CaptureUnwritable(
@@ -100,16 +100,16 @@ def check(path: str) -> None:
     if os.path.islink(path):
         raise hiwater.errors.CaptureUnwritable(
             f"{path!r} is a symbolic link, and captures are not written through links",
-            f"remove it, or name the file that it leads to ({os.path.realpath(path)!r}) with -o",
+            f"remove it, or give the file that it leads to ({os.path.realpath(path)!r}) with -o",
         )
     if not os.path.isfile(path):
         raise hiwater.errors.CaptureUnwritable(f"{path!r} is not a file", "choose another one with -o")
     if not os.access(path, os.R_OK | os.W_OK):
-        raise hiwater.errors.CaptureUnwritable(f"{path!r} is there and not writable", "choose another file with -o")
+        raise hiwater.errors.CaptureUnwritable(f"{path!r} exists and is not writable", "choose another file with -o")
     head = head_of(path)
     if head and not head.startswith(MAGIC) and not is_merged(head):
         raise hiwater.errors.CaptureUnwritable(
-            f"{path!r} is there and is no capture", "move it away, or choose another file with -o"
+            f"{path!r} exists and is not a capture", "move it away, or choose another file with -o"
         )
 
 
@@ -176,7 +176,7 @@ def explain(path: str, error: OSError) -> hiwater.errors.CaptureUnwritable:
     reason = error.strerror or str(error)
     if error.errno == errno.EBUSY:
         return hiwater.errors.CaptureUnwritable(
-            f"{path!r} is a capture that a process which is still running wrote",
+            f"{path!r} is the capture of a process that is still running",
             "choose another file, or wait until that process has ended",
         )
     if error.errno == errno.ENOMEM:

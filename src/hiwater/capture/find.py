@@ -31,7 +31,7 @@ def capture_of(pid: int) -> Follower:
     if refused is not None:
         raise ProcessNotReadable(
             f"process {pid} has mapped {refused!r}, which cannot be read",
-            "if it is the capture, ask as its owner or as root",
+            "if it is the capture, run hiwater as its owner or as root",
         )
     raise MissingCapture(
         f"process {pid} has no recording", "start the program with `hiwater run`, or call `hiwater.record()` in it"

@@ -37,7 +37,7 @@ def read_one(path: str | os.PathLike[str]) -> Contents:
     found = read_all(path)
     if len(found) > 1:
         raise BadRequest(
-            f"{os.fspath(path)!r} holds {len(found)} devices", f"name one of them, as in {str(found[0].path)!r}"
+            f"{os.fspath(path)!r} holds {len(found)} devices", f"give one of them, such as {str(found[0].path)!r}"
         )
     return found[0]
 

@@ -75,6 +75,6 @@ def _open(follower: Follower) -> int:
         return os.open(f"/proc/self/fd/{follower.descriptor}", os.O_RDWR | os.O_CLOEXEC)
     except OSError as error:
         raise ProcessNotReadable(
-            f"{str(follower.path)!r} cannot be written ({error.strerror}), and a request goes through it",
-            "ask as the owner of the process, or as root",
+            f"{str(follower.path)!r} cannot be written ({error.strerror}), but a search is requested in it",
+            "run hiwater as the owner of the process, or as root",
         ) from error

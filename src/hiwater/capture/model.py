@@ -145,7 +145,7 @@ class Capture(LetGo):
         try:
             return self.window(float(first), float(last or first))
         except ValueError:
-            raise BadRequest(f"{at!r} is none of peak, end, oom, SECONDS, T1:T2", "name a moment so") from None
+            raise BadRequest(f"{at!r} is none of peak, end, oom, SECONDS, T1:T2", "give one of these") from None
 
     # Time
 

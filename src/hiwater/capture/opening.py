@@ -21,7 +21,7 @@ def read(path: str | os.PathLike[str]) -> Tables:
     """
     if os.path.isdir(path):
         raise ForeignFile(
-            f"{os.fspath(path)!r} is a folder", "name one of the captures in it, or use `hiwater.open_run()`"
+            f"{os.fspath(path)!r} is a folder", "give one of the captures in it, or use `hiwater.open_run()`"
         )
     for _ in range(_LIVE_TRIES - 1):
         try:

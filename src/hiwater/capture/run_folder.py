@@ -50,7 +50,7 @@ def refuse_link(child: Path) -> None:
     leads to."""
     if child.is_symlink():
         raise ForeignFile(
-            "it is a symbolic link, which hiwater makes none of", "remove it, or name the file that it leads to"
+            "it is a symbolic link, which hiwater makes none of", "remove it, or give the file that it leads to"
         )
 
 

@@ -99,7 +99,7 @@ def ask(pid: int, request: dict[str, Any], method: str = "auto") -> dict[str, An
     """Have the process do what is requested, and return its answer. Raises NoSuchProcess, ProcessNotReadable or
     AttachRefused."""
     if not procfs.state_of(pid):
-        raise NoSuchProcess(f"there is no process {pid}", "check the number: it may have ended")
+        raise NoSuchProcess(f"there is no process {pid}", "check the id: the process may have ended")
     descriptor = control_request.open_of(pid)
     if descriptor is None:
         reach = gdb.ask if method == "gdb" else remote_exec.ask
@@ -125,7 +125,7 @@ def _checked(pid: int, request: dict[str, Any], answer: dict[str, Any]) -> dict[
     expected = {"path": str} if request["do"] == "attach" else {"path": str, "peak_bytes": int}
     if not all(isinstance(answer.get(name), kind) for name, kind in expected.items()):
         raise AttachRefused(
-            f"process {pid} gave an answer that is none of hiwater's",
-            "look at what runs there, and at its version of hiwater",
+            f"process {pid} gave an answer that hiwater does not understand",
+            "check which program it runs, and with which version of hiwater",
         )
     return answer

@@ -138,7 +138,7 @@ def _all_named(words: Sequence[str]) -> dict[str, str]:
     for name, path in map(_named, words):
         if name in found:
             raise BadRequest(
-                f"{found[name]!r} and {path!r} are both called {name!r}", "call one otherwise: NAME=CAPTURE"
+                f"{found[name]!r} and {path!r} are both called {name!r}", "give one another name: NAME=CAPTURE"
             )
         found[name] = path
     return found
@@ -209,7 +209,7 @@ def _figures(text: str | None) -> list[str]:
     words = [] if text is None else [word.strip() for word in text.split(",")]
     for word in words:
         if word not in _FIGURES:
-            raise UsageError(f"{word!r} is no figure", f"choose some of {', '.join(_FIGURES)}")
+            raise UsageError(f"{word!r} is not a figure", f"choose some of {', '.join(_FIGURES)}")
     return [_FIGURES[name][0] for name in _FIGURES if name in words]
 
 

@@ -76,7 +76,7 @@ def read(path: str | None, *, may_miss: bool) -> Before:
 def update(before: Before, now: Mapping[str, Measured], figures: Sequence[str]) -> None:
     """Write the figures of `now` into the baseline. Raises BadRequest for one in another form, and OutputFailed."""
     if before.file is None or before.path is None:
-        raise BadRequest(f"{before.path!r} is no baseline that can be updated", "give --baseline a file *.json")
+        raise BadRequest(f"{before.path!r} is not a baseline that can be updated", "give --baseline a file *.json")
     entries = {name: _entry(one.entry, before.file.entries.get(name), figures) for name, one in now.items()}
     before.file.updated(entries, environment_of(now)).write(before.path)
 

@@ -117,6 +117,7 @@ def record(programs: Mapping[str, Sequence[str]], folder: str, captures: str, *,
                 ) from error
             if done.returncode:
                 raise ProgramFailed(
-                    f"the program {name!r} ended with {done.returncode}: its figures say nothing", "make it end with 0"
+                    f"the program {name!r} ended with {done.returncode}, so its figures are not those of a whole run",
+                    "make it end with 0",
                 )
     return found

@@ -91,7 +91,7 @@ def parse_limit(text: str) -> Limit:
     except ValueError:
         percent = -1.0
     if not 0 <= percent < float("inf"):
-        raise UsageError(f"{text!r} is no percentage of 0 or more", "write --fail-on-increase 5% or 10MiB")
+        raise UsageError(f"{text!r} is not a percentage of 0 or more", "write --fail-on-increase 5% or 10MiB")
     return Limit(percent=percent)
 
 
@@ -103,7 +103,7 @@ def _compare(arguments: argparse.Namespace, limit: Limit | None) -> DiffReport:
     sides = [report_verb.open_run([path], arguments.kind).captures for path in (arguments.before, arguments.after)]
     pairs = process_pairs.pairs(*sides)
     if not pairs:
-        raise BadRequest("no process of the first capture is one of the second", "name one of each: all.hiw/NAME")
+        raise BadRequest("the two captures have no process in common", "give one process of each, as all.hiw/NAME")
     comparisons = [
         compare_as_recorded(before, after, at=arguments.at, kind=arguments.kind, by=arguments.by or "stack")
         for before, after in pairs

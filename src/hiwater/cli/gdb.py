@@ -32,7 +32,7 @@ def ask(pid: int, request: dict[str, Any], timeout_seconds: float) -> dict[str, 
     try:
         try_out()
     except OSError as error:
-        raise AttachRefused(f"gdb cannot be tried out ({error.strerror})", MORE_PROCESSES) from error
+        raise AttachRefused(f"gdb cannot be started ({error.strerror})", MORE_PROCESSES) from error
     return injected.ask(pid, request, timeout_seconds, _bring)
 
 
@@ -87,7 +87,7 @@ def _bring(pid: int, script: str) -> None:
         return
     refused = _refusal(done)
     if refused is not None:
-        raise AttachRefused(f"process {pid} does not let gdb in ({refused})", injected.ptrace_remedy())
+        raise AttachRefused(f"process {pid} does not allow gdb to attach ({refused})", injected.ptrace_remedy())
     if f"{_DONE} -1" in done.stdout:
         raise AttachRefused(f"process {pid} has no room for another pending call", "try again")
     raise AttachRefused(f"gdb failed with process {pid} ({_last_message(done)})", injected.STANDBY)
@@ -102,7 +102,7 @@ def _gdb(pid: int, commands: list[str]) -> subprocess.CompletedProcess[str]:
         )  # fmt: skip
     except subprocess.TimeoutExpired as error:
         raise AttachRefused(
-            f"gdb has not come to its end with process {pid} for {_GDB_SECONDS} s", injected.STANDBY
+            f"gdb has not finished with process {pid} within {_GDB_SECONDS} s", injected.STANDBY
         ) from error
 
 

@@ -88,7 +88,7 @@ def _what(arguments: argparse.Namespace) -> str:
     if arguments.line is not None:
         file, _, line = arguments.line.rpartition(":")
         if not file or not line.isdecimal():
-            raise UsageError(f"--line {arguments.line!r} is no place", "write it as db.py:41")
+            raise UsageError(f"--line {arguments.line!r} is not a place", "write it as db.py:41")
     return str(arguments.type or arguments.line or "")
 
 

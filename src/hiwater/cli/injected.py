@@ -132,7 +132,7 @@ def interpreter(pid: int) -> tuple[int, int]:
     executable, version = _interpreter(pid)
     if version is None:
         raise AttachRefused(
-            f"process {pid} runs {executable!r}, which is not Python", "give the number of a Python process"
+            f"process {pid} runs {executable!r}, which is not Python", "give the id of a Python process"
         )
     for name, what in (("pid", "process numbers"), ("mnt", "files")):
         if os.readlink(f"/proc/{pid}/ns/{name}") != os.readlink(f"/proc/self/ns/{name}"):

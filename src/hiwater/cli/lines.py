@@ -115,7 +115,7 @@ class _Ending:
         except HiwaterError as error:
             say(str(error))
         except Exception as error:  # noqa: BLE001 - the exit code must stay the program's, whatever went wrong here
-            say(f"warning: the program is done, its lines cannot be shown: {type(error).__name__}: {error}")
+            say(f"warning: the program has ended, but its lines cannot be shown: {type(error).__name__}: {error}")
 
     def _write(self) -> None:
         functions = self._session.results()
@@ -141,7 +141,9 @@ class _Ending:
                 ) from error
             say(f"lines {self._output}")
         if self._session.displaced:
-            say(f"another tracer took over in {self._session.displaced} threads: lines after that are missing")
+            say(
+                f"another tracer replaced that of hiwater in {self._session.displaced} threads: later lines are missing"
+            )
 
     def _text(self) -> str:
         from hiwater.lines import report

@@ -87,12 +87,12 @@ def parse(words: Sequence[str], settings: Settings) -> LinesArguments:
         return result
     if not result.program and result.kind != "command":
         raise UsageError(
-            "there is nothing to show the lines of",
-            "name a script, -m MOD or -c CODE; `hiwater lines --help`",
+            "there is no program to measure",
+            "give a script, -m MOD or -c CODE; `hiwater lines --help`",
         )
     if result.kind == "script" and destination.is_capture(result.program):
         raise UsageError(
-            f"{result.program!r} is a capture, and no program", f"`hiwater report {result.program} --format lines`"
+            f"{result.program!r} is a capture, not a program", f"`hiwater report {result.program} --format lines`"
         )
     if result.format not in FORMATS:
         raise UsageError(f"unknown format {result.format!r}", f"choose one of {', '.join(FORMATS)}")

@@ -51,7 +51,7 @@ def name(arguments: argparse.Namespace, capture: str, middle: str = "") -> None:
             raise BadRequest("--open needs a file, and -o - is standard output", "leave one of them out")
         arguments.output = None
         if arguments.format in BINARY and sys.stdout.isatty():
-            raise BadRequest(f"{arguments.format} is no text for a terminal", "write it to a file with -o")
+            raise BadRequest(f"{arguments.format} cannot be shown on a terminal", "write it to a file with -o")
     elif arguments.output is None and (arguments.open or arguments.format in _FILES):
         arguments.output = _next_to(capture, middle + FILE_SUFFIXES[arguments.format])
         arguments.is_named_here = arguments.is_private = True

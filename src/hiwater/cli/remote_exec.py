@@ -25,7 +25,7 @@ def _bring(pid: int, script: str) -> None:
     try:
         sys.remote_exec(pid, script)  # type: ignore[attr-defined] # since 3.14
     except (OSError, RuntimeError) as error:
-        raise AttachRefused(f"process {pid} does not let a debugger in ({error})", injected.ptrace_remedy()) from error
+        raise AttachRefused(f"process {pid} does not allow a debugger ({error})", injected.ptrace_remedy()) from error
 
 
 def _refuse(pid: int) -> None:

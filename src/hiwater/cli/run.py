@@ -68,7 +68,7 @@ def _run_in_standby(program: target.Target, hiwater_arguments: int, *, children:
     try:
         standby.begin()
     except OSError as error:
-        say(f"warning: the program runs without standby: there is no place for a control file ({error.strerror})")
+        say(f"warning: the program is not in standby, because its control file cannot be created ({error.strerror})")
     if children:
         os.environ["HIWATER"] = "standby"
     return launcher.conclude(launcher.launch(program, main))
@@ -169,7 +169,7 @@ class ProgramRecording:
             self._recorder.start(self._argv)
         except hiwater.errors.EngineFailed as error:
             self.abandon()
-            say(f"warning: the program runs without being recorded: {error}")
+            say(f"warning: the program runs unrecorded: {error}")
         else:
             self._begun = True
             if not self._arguments.quiet:
@@ -195,7 +195,9 @@ class ProgramRecording:
         try:
             native.load().limit_address_space(self._limit)
         except OSError as error:
-            say(f"warning: the ceiling of {self._limit} bytes could not be set ({error.strerror}): there is none")
+            say(
+                f"warning: the limit of {self._limit} bytes could not be set ({error.strerror}): the program runs without it"
+            )
 
     def abandon(self) -> None:
         """Forget the recording, so that nothing is finished at the end."""
@@ -224,7 +226,7 @@ class ProgramRecording:
             self._recorder.stop(self.exit_code)
             self._tell()
         except Exception as error:  # noqa: BLE001 - the exit code must stay the program's, whatever went wrong here
-            say(f"warning: the program is done, the recording is not complete: {type(error).__name__}: {error}")
+            say(f"warning: the program has ended, but the recording is not complete: {type(error).__name__}: {error}")
 
     def _search_holders(self) -> None:
         """With --holders: what the program's objects are held by at its end."""
@@ -256,7 +258,7 @@ class ProgramRecording:
         if not self._arguments.quiet:
             self._tell_figures(result, shown)
         if self._has_holders and not self._arguments.quiet:
-            say(f"holders: read what held the objects at the end with `hiwater holders {shown}`")
+            say(f"holders: `hiwater holders {shown}` shows what held the objects at the end")
         trouble = summary.trouble(result)
         if trouble is not None:
             say(trouble)

@@ -183,7 +183,7 @@ def parse(words: Sequence[str], settings: Settings) -> RunArguments:
         return result
     if not result.program and result.kind != "command":
         raise hiwater.errors.UsageError(
-            "there is no program to run", "name a script, -m MOD or -c CODE, as in `hiwater run script.py`"
+            "there is no program to run", "give a script, -m MOD or -c CODE, as in `hiwater run script.py`"
         )
     _check_format(result)
     for size in (result.sample, result.limit):
@@ -194,7 +194,7 @@ def parse(words: Sequence[str], settings: Settings) -> RunArguments:
         parse_duration(result.snapshot_every)
     if result.sample_seed is not None and not (result.sample_seed.isdecimal() and len(result.sample_seed) <= 20):
         raise hiwater.errors.UsageError(
-            f"--sample-seed {result.sample_seed!r} is no number of 64 bits", "write a whole number above 0"
+            f"--sample-seed {result.sample_seed!r} is not a number of 64 bits", "write a whole number above 0"
         )
     return result
 
@@ -207,7 +207,7 @@ def permissions(mode: str) -> int:
         if bits <= 0o777 and bits & 0o600 == 0o600:
             return bits
     raise hiwater.errors.UsageError(
-        f"--mode {mode!r} is no file mode", "write it in octal, with the owner's 6 or 7, as in 640"
+        f"--mode {mode!r} is not a file mode", "write it in octal, with the owner's 6 or 7, as in 640"
     )
 
 

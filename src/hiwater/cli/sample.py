@@ -140,7 +140,9 @@ class _Job:
             try:
                 gate = _Gate(command, scopes_path)
             except OSError as error:
-                say(f"warning: the command runs unwatched: it can have no process beside this one ({error.strerror})")
+                say(
+                    f"warning: the command runs without being sampled: hiwater cannot start another process ({error.strerror})"
+                )
                 os.unlink(scopes_path)
                 _run_here(command)
             try:
@@ -149,7 +151,7 @@ class _Job:
                 raise
             except Exception as error:  # noqa: BLE001 - whatever went wrong here, the command must still run and end as without hiwater
                 reason = str(error) if isinstance(error, HiwaterError) else f"{type(error).__name__}: {error}"
-                say(f"warning: the command runs unwatched: {reason}")
+                say(f"warning: the command runs without being sampled: {reason}")
                 gate.open()
             pid = gate.pid
             status = _waited(pid)
@@ -242,12 +244,12 @@ def _number(text: str | None, command: list[str]) -> int:
     """The number of the process; 0 for a command."""
     if command:
         if text is not None:
-            raise UsageError(f"{text!r} stands before --", "give a PID or a command, not both")
+            raise UsageError(f"{text!r} is before --", "give a PID or a command, not both")
         return 0
     if text is None:
         raise UsageError("there is nothing to sample", "give a PID, or `--` and a command")
     if not text.isdecimal():
-        raise UsageError(f"{text!r} is no process number", f"write `hiwater sample -- {text} …` to start a command")
+        raise UsageError(f"{text!r} is not a process id", f"write `hiwater sample -- {text} …` to start a command")
     return int(text)
 
 

@@ -37,7 +37,7 @@ class AllocatorTrace:
             return  # "snapshot", "annotate" and actions of later versions: they change no memory
         size, time_us = event["size"], event.get("time_us")
         if type(size) is not int or size < 0:
-            raise ValueError(f"{size!r} is no size")
+            raise ValueError(f"{size!r} is not a size")
         if time_us is None:
             self._time_us += 1
         else:
@@ -94,7 +94,7 @@ def _frame_of(frame: Mapping[str, Any]) -> Frame:
     """The frame. A native one has no file, as in all stacks of hiwater: its place is part of its name."""
     name, file, line = str(frame["name"]), str(frame["filename"]), frame["line"]
     if type(line) is not int:
-        raise TypeError(f"{line!r} is no line")
+        raise TypeError(f"{line!r} is not a line")
     if file in ("", "??") or file.endswith(_NATIVE_SUFFIXES):
         return Frame(name or "[native]", "", 0)
     return Frame(name, file, line if 0 <= line < 1 << 32 else 0)

@@ -307,12 +307,12 @@ def _of_statement(magics: HiwaterMagics, line: str) -> tuple[RecordingOptions, s
 
 
 def _check_statement(shell: Any, word: str, statement: str) -> None:
-    """Raise UsageError for what is no statement, or has names that do not exist: it was meant to be a word of
+    """Raise UsageError for what is not a statement, or has names that do not exist: it was meant to be a word of
     `%hiwater`."""
     try:
         unknown = unknown_names(ast.parse(shell.transform_cell(statement)), shell.user_ns)
     except SyntaxError as error:
-        reason = f"{statement!r} is no statement: {error.msg}"
+        reason = f"{statement!r} is not a statement: {error.msg}"
     else:
         if not unknown:
             return

@@ -56,7 +56,8 @@ def _end() -> dict[str, Any]:
     global _recorder
     if _recorder is None or not _recorder.recording:
         raise hiwater.errors.NotRecording(
-            "nobody has attached to the process", "only a recording begun by `hiwater attach` can be ended so"
+            "the process has no recording that `hiwater attach` began",
+            "only a recording that `hiwater attach` began can be ended in this way",
         )
     recorder, _recorder = _recorder, None
     recorder.stop()

@@ -120,7 +120,7 @@ class Recorder:
         self._sample_seed = sample_seed or 0
         if not 0 <= self._sample_seed < 1 << 64:
             raise hiwater.errors.BadRequest(
-                f"the seed {self._sample_seed} is no number of 64 bits", "give a whole number above 0"
+                f"the seed {self._sample_seed} is not a number of 64 bits", "give a whole number above 0"
             )
         self._excluded_script = ""
         self._window: Window | None = None

@@ -29,7 +29,9 @@ def find_function(place: str) -> Callable[[], Any]:
     """The function that `pkg.mod:func`, `pkg.mod:Class.method` or `file.py:func` names. Raises BadRequest."""
     where, separator, path = place.rpartition(":")
     if not separator or not where or not path:
-        raise errors.BadRequest(f"{place!r} names no function", "write package.module:function or file.py:function")
+        raise errors.BadRequest(
+            f"{place!r} is not the name of a function", "write package.module:function or file.py:function"
+        )
     try:
         found: Any = _load_file(where) if where.endswith(".py") else _load_module(where)
     except (ImportError, FileNotFoundError) as error:
@@ -41,10 +43,10 @@ def find_function(place: str) -> Callable[[], Any]:
             found = getattr(found, name)
         except AttributeError:
             raise errors.BadRequest(
-                f"{where!r} has no {path!r}", "name a function that can be called without arguments"
+                f"{where!r} has no {path!r}", "give a function that can be called without arguments"
             ) from None
     if not callable(found):
-        raise errors.BadRequest(f"{place!r} is no function", "name a function that can be called without arguments")
+        raise errors.BadRequest(f"{place!r} is not a function", "give a function that can be called without arguments")
     function: Callable[[], Any] = found
     return function
 
@@ -63,7 +65,7 @@ def _load_file(path: str) -> ModuleType:
     name = os.path.splitext(os.path.basename(path))[0]
     spec = importlib.util.spec_from_file_location(name, absolute)
     if spec is None or spec.loader is None:
-        raise ImportError(f"{path} is no Python file")
+        raise ImportError(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     spec.loader.exec_module(module)

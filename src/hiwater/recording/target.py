@@ -169,7 +169,7 @@ def _on_path(name: str) -> str:
             if start.startswith(b"#!") and b"python" in start:
                 return path
             raise hiwater.errors.NotRunnable(
-                f"{name!r} is {path}, and no Python program",
+                f"{name!r} is {path}, which is not a Python program",
                 "hiwater runs only Python programs; `hiwater sample --` watches any",
             )
     raise hiwater.errors.NotFound(

@@ -75,13 +75,13 @@ class CheckReport:
         for one in self.checked:
             rows = (*one.rows, *one.limits)
             notes += [
-                f"{one.name}: memory {FIGURES[row.figure]} is above what is allowed by less than its error "
-                f"({figure_text(row.figure, row.error)}), and so no failure"
+                f"{one.name}: memory {FIGURES[row.figure]} is above the allowed value, but by less than its error "
+                f"({figure_text(row.figure, row.error)}): no failure"
                 for row in rows
                 if row.is_within_error
             ]
             if any(row.verdict == "better" for row in rows):
-                notes.append(f"{one.name} uses less than its baseline: --update keeps it so")
+                notes.append(f"{one.name} uses less than its baseline: --update writes the lower figures")
             if one.now.run is not None:
                 notes += _shortcomings(one)
         notes += [f"{name!r} is in the baseline and was not measured" for name in self.not_measured]

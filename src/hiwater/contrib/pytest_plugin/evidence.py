@@ -69,7 +69,7 @@ class Evidence:
         if native.load().heap_is_sampled():
             self.end()
             raise MeterUnavailable(
-                "this process is recorded with a sample of its blocks, and the figures of tests are of every block",
+                "this process is recorded with a sample of its blocks, but the limits of tests need every block",
                 "record it without --sample, or run pytest with -p no:hiwater",
             )
 

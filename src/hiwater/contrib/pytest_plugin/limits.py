@@ -47,7 +47,7 @@ def of_lines(lines: Iterable[str]) -> dict[str, int]:
         name, sign, size = (part.strip() for part in line.partition("="))
         if name not in FIGURES or not sign:
             raise pytest.UsageError(
-                f"{line!r} is no limit of hiwater's; write FIGURE=SIZE, with one of {', '.join(FIGURES)}"
+                f"{line!r} is not a limit of hiwater; write FIGURE=SIZE, with one of {', '.join(FIGURES)}"
             )
         found[name] = read_size(size, f"the limit {line!r}")
     return found

@@ -219,7 +219,7 @@ def _check_room(found: Iterable[Holding]) -> None:
     needed, spare = sum(one.nbytes or 0 for one in found if one.device != "cpu"), swap.ram_to_spare()
     if spare is not None and needed > spare:
         raise CourtesyFailed(
-            f"the copies need {format_size(needed)} of RAM, and {format_size(max(0, spare))} can be had",
+            f"the copies need {format_size(needed)} of RAM, but only {format_size(max(0, spare))} is free",
             "free RAM first, or lend one device at a time; nothing was moved",
         )
 

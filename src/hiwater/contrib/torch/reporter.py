@@ -58,7 +58,7 @@ class MemReporter:
         """
         if not issubclass(type(optimizer), torch.optim.Optimizer):
             raise BadRequest(
-                f"{type(optimizer).__name__} is no optimizer", "give an object of a class from torch.optim"
+                f"{type(optimizer).__name__} is not an optimizer", "give an object of a class from torch.optim"
             )
         self._optimizers.append(optimizer)
 
@@ -125,7 +125,7 @@ def device_name(device: Any) -> str:
         place = torch.device(device)
     except (RuntimeError, TypeError, AssertionError) as error:
         problem = str(error).partition("\n")[0].rstrip(".")
-        raise BadRequest(f"{device!r} is no device ({problem})", "write cpu, cuda:0, 0, or a torch.device") from None
+        raise BadRequest(f"{device!r} is not a device ({problem})", "write cpu, cuda:0, 0, or a torch.device") from None
     if place.type in {"cpu", "meta"}:
         return str(place.type)
     if place.index is not None:
@@ -154,7 +154,7 @@ def _models(given: Any) -> dict[str, Any]:
         return {"": given}
     named = _named(given)
     if named is None or not all(issubclass(type(model), torch.nn.Module) for model in named.values()):
-        raise BadRequest(f"{type(given).__name__} is no model", "give a torch.nn.Module, or a dict or list of them")
+        raise BadRequest(f"{type(given).__name__} is not a model", "give a torch.nn.Module, or a dict or list of them")
     return named
 
 

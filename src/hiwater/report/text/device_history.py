@@ -80,7 +80,7 @@ def _details(state: AllocatorState) -> Iterator[Text]:
         yield Text(f"  the largest free blocks, by the requests they can serve: {blocks}", "dim")
     if state.private_free_segments_bytes:
         yield Text(
-            f"  {size(state.private_free_segments_bytes)} of the free segments are private pools', which empty_cache() leaves them",
+            f"  {size(state.private_free_segments_bytes)} of the free segments are in private pools: empty_cache() does not return them",
             "dim",
         )
     for name, reserved in sorted(state.private_pools.items(), key=lambda pool: -pool[1]):

@@ -60,14 +60,14 @@ def main(words: Sequence[str]) -> int:
         elif word == "--no-browser":
             opens_browser = False
         elif word != "--disable-oom-detection":
-            return _refuse(f"{word} is no option, or lacks its value")
+            return _refuse(f"{word} is not an option, or lacks its value")
     else:
         if rest[:1] == ["python"]:
             os.execv(sys.executable, [sys.executable, *rest[1:]])  # noqa: S606 - becoming the interpreter is the command
         if rest[:1] == ["run"]:
             return _run(rest[1:], folder, opens_browser, len(words))
         if rest:
-            return _refuse(f"{rest[0]!r} is no command")
+            return _refuse(f"{rest[0]!r} is not a command")
     sys.stdout.write(HELP)
     return 0
 

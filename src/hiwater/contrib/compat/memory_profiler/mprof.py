@@ -304,7 +304,7 @@ def _write_drawing(plots: Sequence[Plot], path: str, title: str | None) -> None:
 
     drawing = os.path.splitext(path)[1].lower().removeprefix(".")
     if drawing not in _DRAWINGS:
-        raise BadRequest(f"{path!r} is no drawing that can be made", "end the name in .png, .svg or .pdf")
+        raise BadRequest(f"{path!r} is not a drawing that can be made", "end the name in .png, .svg or .pdf")
     drawn = io.BytesIO()
     plot.draw(plots, drawing, drawn, title=title)
     try:
@@ -318,7 +318,7 @@ def _window(text: str) -> tuple[float, float]:
     try:
         start, end = map(float, text.split(","))
     except ValueError:
-        raise BadRequest(f"{text!r} is no window", "write two times in seconds, such as 1.5,20") from None
+        raise BadRequest(f"{text!r} is not a window", "write two times in seconds, such as 1.5,20") from None
     return start, end
 
 

@@ -86,9 +86,9 @@ def run(arguments: argparse.Namespace) -> int:
     from hiwater.contrib.torch.estimate import api
 
     if arguments.largest_batch and arguments.batch is not None:
-        raise UsageError("--batch and --largest-batch ask for two things", "leave out one of the two")
+        raise UsageError("--batch and --largest-batch cannot be used together", "leave out one of the two")
     if arguments.batch is not None and arguments.batch < 1:
-        raise UsageError(f"--batch {arguments.batch} is no batch", "give a number from 1 up")
+        raise UsageError(f"--batch {arguments.batch} is not a batch", "give a number from 1 up")
     shared: dict[str, Any] = {
         "device": arguments.device or api.DEFAULT_DEVICE, "mode": arguments.mode, "dtype": arguments.dtype,
         "autocast": arguments.autocast, "steps": arguments.steps, "accumulate": arguments.accumulate,

@@ -114,7 +114,7 @@ def _request(
             "an estimate needs torch, which is not installed", "pip install 'hiwater[torch]'; its CPU build will do"
         )
     if mode not in _MODES:
-        raise BadRequest(f"{mode!r} is no mode", f"choose {' or '.join(_MODES)}")
+        raise BadRequest(f"{mode!r} is not a mode", f"choose {' or '.join(_MODES)}")
     if steps < 1 or accumulate < 1:
         raise BadRequest("steps and accumulate count from 1", "give positive numbers")
     is_card = device != "cpu"
@@ -180,7 +180,7 @@ def split_target(target: str) -> tuple[str, str, str]:
     path, separator, function = target.rpartition(":")
     if not separator or not path or not all(part.isidentifier() for part in function.split(".")):
         raise errors.UsageError(
-            f"{target!r} names no function", "write script.py:function or -m package.module:function"
+            f"{target!r} is not the name of a function", "write script.py:function or -m package.module:function"
         )
     return ("script" if path.endswith(".py") or os.sep in path else "module"), path, function
 

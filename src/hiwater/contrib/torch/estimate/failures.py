@@ -34,18 +34,18 @@ def explained(is_import: bool = False) -> Iterator[None]:
     except _VALUE_ERRORS as error:
         operator = str(getattr(error, "func", error))
         raise StepNeedsValues(
-            f"{_line(error)} {_READS.get(operator, f'needs values ({operator})')}, and an estimate knows sizes only",
+            f"{_line(error)} {_READS.get(operator, f'needs values ({operator})')}, but an estimate knows only sizes",
             "keep it out of the step that you hand over (log outside of it), or replace it by a constant of the expected size",
         ) from error
     except (Exception, SystemExit) as error:
         if "numpy() is not supported for tensor subclasses" in str(error):
             raise StepNeedsValues(
-                f"{_line(error)} reads a tensor's values as NumPy, and an estimate knows sizes only",
+                f"{_line(error)} reads a tensor's values as NumPy, but an estimate knows only sizes",
                 "keep it out of the step that you hand over",
             ) from error
         if "`fused=True` requires" in str(error):
             raise StepFailed(
-                f"{_line(error)} asks for a fused optimizer, which this torch ({torch.__version__}) has on a card alone",
+                f"{_line(error)} uses a fused optimizer, which this torch ({torch.__version__}) has only on a card",
                 "leave fused out for the estimate, which is then too high by foreach's temporaries, or use a newer torch",
             ) from error
         what = "importing it" if is_import else "the step"

@@ -83,7 +83,7 @@ def _type_of(name: str | None) -> torch.dtype | None:
     if name is None:
         return None
     if str(name).removeprefix("torch.") not in _TYPES:
-        raise BadRequest(f"{name!r} is no type for a step", f"choose one of {', '.join(_TYPES)}")
+        raise BadRequest(f"{name!r} is not a type for a step", f"choose one of {', '.join(_TYPES)}")
     return _TYPES[str(name).removeprefix("torch.")]
 
 

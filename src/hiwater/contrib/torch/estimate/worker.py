@@ -148,7 +148,7 @@ def _made_by(request: Mapping[str, Any]) -> Maker:
     if not callable(thing):
         raise NotRunnable(
             f"{request['function']!r} in {request['path']!r} is a {type(thing).__name__} and cannot be called",
-            "name a function that returns (module, inputs)",
+            "give a function that returns (module, inputs)",
         )
     return made_by_calling(thing)
 
@@ -171,7 +171,7 @@ def _loaded(kind: str, path: str) -> Any:
     name = os.path.splitext(os.path.basename(path))[0]
     specification = importlib.util.spec_from_file_location(name, path)
     if specification is None or specification.loader is None:
-        raise NotRunnable(f"{path!r} is no Python file", "give the path of a script that ends in .py")
+        raise NotRunnable(f"{path!r} is not a Python file", "give the path of a script that ends in .py")
     module = importlib.util.module_from_spec(specification)
     sys.modules[name] = module
     specification.loader.exec_module(module)
