@@ -22,7 +22,9 @@ from hiwater.contrib.torch.estimate.batch import Search  # noqa: E402 – not be
 from hiwater.contrib.torch.estimate.result import EstimateData  # noqa: E402
 from hiwater.report.export.check_json import CheckData  # noqa: E402
 from hiwater.report.export.json_diff import DiffData  # noqa: E402
+from hiwater.report.export.json_holders import HoldersData  # noqa: E402
 from hiwater.report.export.json_kept import KeptData  # noqa: E402
+from hiwater.report.export.json_leaks import LeaksData  # noqa: E402
 from hiwater.report.export.report_document import ReportData  # noqa: E402
 from hiwater.report.html.page_document import PageData  # noqa: E402
 
@@ -34,6 +36,8 @@ DOCUMENTS: dict[str, tuple[str, Any]] = {
     "report/schemas/check": ("hiwater.check/1", CheckData),
     "contrib/torch/estimate/estimate": ("hiwater.estimate/1", EstimateData | Search),
     "report/schemas/kept": ("hiwater.kept/1", KeptData | list[KeptData]),
+    "report/schemas/leaks": ("hiwater.leaks/1", LeaksData),
+    "report/schemas/holders": ("hiwater.holders/1", HoldersData),
 }
 """For each file the name of the schema, and the type."""
 

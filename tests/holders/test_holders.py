@@ -17,6 +17,7 @@ import pytest
 import compiled
 import hiwater
 import notebooks
+import schemas
 from children import hiwater_command, run_hiwater
 from packages import skip_without
 from page_reader import Page
@@ -46,6 +47,7 @@ def searched(folder: Path, source: str, *words: str, environment: dict[str, str]
     found: dict[str, Any] = json.loads(
         run_hiwater("holders", "run.hiw", "--format", "json", *words, folder=folder, check=True).stdout
     )
+    schemas.check(found, "holders")
     return found
 
 

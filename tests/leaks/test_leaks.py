@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import hiwater
+import schemas
 from children import run_hiwater
 from hiwater.analysis import suppressions
 from hiwater.capture.paths import Frame
@@ -324,6 +325,7 @@ def test_the_process_that_leaks_is_named(tmp_path: Path) -> None:
 def test_workers_that_leak_at_one_line_are_one_leak(tmp_path: Path) -> None:
     idle, *leaking = pool(tmp_path, 10, 10_000, 20_000, 30_000)
     result = json.loads(run_hiwater("leaks", "pool.hiw", "--format", "json", folder=tmp_path).stdout)
+    schemas.check(result, "leaks")
     (leak,) = result["leaks"]
     assert leak["processes"] == leaking[::-1]  # the one that grows most first
     assert leak["bytes_per_moment"] // 1_000 == 20  # of one of them, on average
@@ -405,6 +407,7 @@ def test_caches_of_the_standard_library_are_known_by_name(tmp_path: Path) -> Non
     (tmp_path / "big.py").write_text(textwrap.dedent(program))
     done = run_hiwater("leaks", "--repeat", 20, "big.py:call", "--format", "json", folder=tmp_path)
     result = json.loads(done.stdout)
+    schemas.check(result, "leaks")
     assert result["leaks"] == []
     assert [row["is_known"] for row in result["suppressed"]] == [True], done.stdout
     assert "linecache" in result["suppressed"][0]["suppressed_because"]

@@ -1,4 +1,4 @@
-"""Holders as JSON: `hiwater.holders`, version 1."""
+"""Holders for machines. `holders.schema.json` in report/schemas is made from the type `HoldersData`."""
 
 from __future__ import annotations
 
@@ -32,14 +32,19 @@ class HeldGroup(TypedDict):
     count: int
     """0: what is left of a module or a function whose parts are groups of their own"""
     bytes: int
+    """with the buffers that belong to these objects alone"""
     retained_bytes: int
     """what would be free without these objects"""
     held_by: str
     path: list[str]
+    """each step from a root"""
     also_held_by: list[str]
     allocated_at: list[HeldSite]
+    """the lines that allocated these objects"""
     retained_allocated_at: list[HeldSite]
+    """the lines that allocated all that they retain"""
     contents: list[HeldType]
+    """types among what they retain"""
 
 
 class ComparedGroup(HeldGroup):
@@ -66,25 +71,37 @@ class ObjectHolders(TypedDict):
 
 
 class HoldersData(TypedDict):
-    """What `hiwater holders --format json` writes. Sizes are bytes."""
+    """What `hiwater holders --format json` writes. Sizes are bytes, times are nanoseconds since the recording began.
+    Members are only ever added."""
 
     format: Literal["hiwater.holders"]
     version: Literal[1]
     search: int
+    """which search of the capture"""
     name: str
     since_search: int | None
+    """the earlier search to which `earlier` belongs; null without --since and --wait"""
     at_ns: int
     pause_ns: int
+    """how long the program stood still"""
     duration_ns: int
     objects: int
     bytes: int
+    """of all objects"""
     hiwater_bytes: int
+    """of which hiwater's own modules hold so much"""
     is_sampled: bool
+    """whether only sampled buffers of C libraries are included"""
     groups: list[ComparedGroup]
+    """those that retain most, or have grown most, first. With --type and --line, those with most bytes come first, and
+    one may hold another"""
     groups_left_out: int
     unheld_bytes: int
+    """recorded blocks without a known holder; a sampled recording has none"""
     unheld_allocated_at: list[HeldSite]
+    """the lines that allocated most of them"""
     types: list[HeldType]
+    """all types"""
 
 
 def write(holders: Holders, stream: TextIO) -> None:
