@@ -34,7 +34,7 @@ def depths(parent: Ints) -> Ints:
 
 
 def with_callers(parent: Ints, used: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    """Mark also all callers of the nodes that are marked, and node 0. Changes `used`."""
+    """Add to the nodes that are `used` all their callers, and node 0. Changes `used`."""
     above = parent
     while above.any():  # each pass doubles the number of callers
         used[above[used]] = True
