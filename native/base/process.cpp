@@ -13,6 +13,7 @@
 
 #include <algorithm>
 
+#include "base/main_thread_end.h"
 #include "base/raw_calls.h"
 
 namespace hiwater::process {
@@ -36,13 +37,6 @@ std::int64_t kib_after(const char* text, const char* key) noexcept {
     return at == nullptr ? -1 : ::strtoll(at + ::strlen(key), nullptr, 10) * 1024;
 }
 
-// A field of /proc/PID/stat, counted from 1 as proc(5) does; from the third on.
-const char* stat_field(const char* text, int number) noexcept {
-    const char* at = ::strrchr(text, ')');  // the name may hold spaces and brackets
-    for (int field = 2; field < number && at != nullptr; ++field) at = ::strchr(at + 1, ' ');
-    return at == nullptr ? nullptr : at + 1;
-}
-
 std::uint64_t clock_ns(clockid_t clock) noexcept {
     timespec t{};
     ::clock_gettime(clock, &t);
@@ -57,15 +51,6 @@ bool read_status(Resident* out) noexcept {
     out->now_bytes = kib_after(text, "VmRSS:");
     out->peak_bytes = kib_after(text, "VmHWM:");
     return out->now_bytes >= 0 && out->peak_bytes >= 0;
-}
-
-int status_of_ended_main_thread() noexcept {
-    char text[1024];
-    const char* const state = read_file("/proc/self/stat", text, sizeof text) <= 0 ? nullptr : stat_field(text, 3);
-    const char* const threads = state == nullptr || *state != 'Z' ? nullptr : stat_field(text, 20);
-    if (threads == nullptr || ::strtol(threads, nullptr, 10) != 2) return -1;
-    const char* const status = stat_field(text, 52);
-    return status == nullptr ? 0 : static_cast<int>(::strtol(status, nullptr, 10));
 }
 
 bool read_shared(Shared* out, pid_t pid) noexcept {

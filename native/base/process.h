@@ -15,8 +15,6 @@ struct Resident {
 };
 
 bool read_status(Resident* out) noexcept;
-// Where all threads but this one have ended, the main thread's status, as wait() has it; -1 elsewhere.
-int status_of_ended_main_thread() noexcept;
 struct Shared {
     std::int64_t excess_bytes =
         -1;  // RSS minus PSS: what other processes count of the pages that this one shares with them

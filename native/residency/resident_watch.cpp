@@ -6,9 +6,10 @@
 #include <atomic>
 
 #include "base/own_file.h"
+#include "base/own_thread.h"
 #include "lock/lock.h"
-#include "session/own_thread.h"
 #include "base/process.h"
+#include "stacks/thread_state.h"
 
 namespace hiwater::resident_watch {
 
@@ -30,11 +31,13 @@ void raise_peak(std::int64_t now) noexcept {
 }
 
 void run() {
+    BusyGuard busy;  // nothing this thread does is the program's
     do raise_peak(resident_now());
     while (g_thread.goes_on_after(g_interval_ns));
 }
 
 bool begin_thread() noexcept {
+    BusyGuard busy;
     own_files::statm.open_if_kept();
     return g_thread.begin("hiwater-watch", run);
 }
@@ -49,6 +52,7 @@ void after_fork_in_child() noexcept {
 
 void pause() noexcept {
     UninterruptedHold hold(g_control);
+    BusyGuard busy;
     g_thread.end();
 }
 
@@ -77,6 +81,7 @@ bool start(std::uint64_t interval_ns) noexcept {
 void stop() noexcept {
     UninterruptedHold hold(g_control);
     if (g_users == 0 || --g_users > 0) return;
+    BusyGuard busy;
     g_thread.end();
     own_files::statm.release();
 }

@@ -11,11 +11,12 @@
 #include <limits>
 #include <utility>
 
+#include "base/main_thread_end.h"
+#include "base/own_thread.h"
 #include "base/raw_calls.h"
 #include "devices/device_watch.h"
 #include "holders/requests.h"
 #include "session/main_thread_call.h"
-#include "session/own_thread.h"
 #include "base/own_file.h"
 #include "base/process.h"
 #include "session/children.h"
@@ -333,24 +334,8 @@ private:
     std::uint64_t at_ns_ = 0, used_ns_ = 0, rest_ns_ = 0;
 };
 
-// The program may have ended its main thread alone, or the kernel did, as strict seccomp does. The main thread's memory
-// is 0 then, and without this thread the process would have ended. As it ends now, so does the process: newer kernels
-// take the status of the last thread.
-void end_as_main_thread() noexcept {
-    const int status = process::status_of_ended_main_thread();
-    if (status < 0) return;
-    if (const int number = status & 0x7f) {
-        ::signal(number, SIG_DFL);
-        sigset_t one;
-        ::sigemptyset(&one);
-        ::sigaddset(&one, number);
-        ::pthread_sigmask(SIG_UNBLOCK, &one, nullptr);
-        raw::syscall(SYS_tgkill, ::getpid(), raw::syscall(SYS_gettid), number);
-    }
-    raw::syscall(SYS_exit, status >> 8);
-}
-
 void run() {
+    BusyGuard busy;  // nothing this thread does is the program's
     Recorder& recorder = hiwater::recorder();
     recorder.lock().allow_bias();
     std::uint64_t last_peak_ns = 0, now = recorder.now_ns();
@@ -377,7 +362,7 @@ void run() {
         }
         std::int64_t address_space_bytes = -1;
         const std::int64_t resident_bytes = process::resident_bytes(&address_space_bytes);
-        if (resident_bytes == 0) end_as_main_thread();
+        if (resident_bytes == 0) end_as_main_thread();  // its memory is 0 then
         recorder.tick(now, resident_bytes, resident.peak_bytes);
         process::Shared own;
         if (has_relatives() && !children.is_child() && g_relatives.read_if_due(recorder, now, &own))
@@ -405,6 +390,7 @@ void prepare(bool is_child) noexcept {
 }
 
 bool begin_thread() noexcept {
+    BusyGuard busy;
     g_is_young_child.store(false, std::memory_order_relaxed);
     g_files.open();
     return g_thread.begin("hiwater", run);

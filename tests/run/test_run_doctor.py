@@ -56,7 +56,7 @@ def test_without_the_start_up_file_it_says_so(tmp_path: Path) -> None:
     """An interpreter with hiwater on its path, and without the file in its site-packages that has children record
     themselves."""
     venv.create(tmp_path / "bare", symlinks=True)
-    native = [importlib.import_module(f"hiwater.{name}").__file__ for name in ("_core", "_mapping")]
+    native = [importlib.import_module(f"hiwater.{name}").__file__ for name in ("_core", "_standby")]
     (tmp_path / "hiwater").mkdir()
     for part in [*Path(hiwater.__file__).parent.iterdir(), *map(Path, native)]:
         (tmp_path / "hiwater" / part.name).symlink_to(part)

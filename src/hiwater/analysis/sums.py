@@ -92,7 +92,7 @@ def walk(parent: Ints) -> Walk:
 
 
 def sum_below(visits: Walk, values: Ints) -> Ints:
-    """What `sum_upwards` returns, in a moment where the walk is known."""
+    """What `sum_upwards` returns; a pass over the nodes is enough where the walk is known."""
     running = np.zeros(len(values) + 1, np.int64)
     running[1:][visits.enter] = values
     np.cumsum(running, out=running)

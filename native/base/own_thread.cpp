@@ -1,4 +1,4 @@
-#include "session/own_thread.h"
+#include "base/own_thread.h"
 
 #include <linux/futex.h>
 #include <sched.h>
@@ -10,12 +10,10 @@
 
 #include "base/raw_calls.h"
 #include "base/uncancelled.h"
-#include "stacks/thread_state.h"
 
 namespace hiwater {
 
 void* OwnThread::run(void* self) {
-    ++tls.busy;  // for good: nothing this thread does is the program's
     OwnThread& own = *static_cast<OwnThread*>(self);
     own.id_.store(static_cast<std::int32_t>(raw::syscall(SYS_gettid)), std::memory_order_release);
     ::prctl(PR_SET_NAME, own.name_);
@@ -23,7 +21,7 @@ void* OwnThread::run(void* self) {
     return nullptr;
 }
 
-bool OwnThread::begin(const char* name, void (*work)()) noexcept {
+bool OwnThread::begin(const char* name, void (*work)(), std::size_t stack_bytes) noexcept {
     name_ = name;
     work_ = work;
     id_.store(0, std::memory_order_relaxed);
@@ -31,10 +29,9 @@ bool OwnThread::begin(const char* name, void (*work)()) noexcept {
     sigset_t all, before;
     ::sigfillset(&all);
     ::pthread_sigmask(SIG_SETMASK, &all, &before);
-    BusyGuard busy;
     pthread_attr_t small;
     ::pthread_attr_init(&small);
-    ::pthread_attr_setstacksize(&small, 128 * 1024);
+    ::pthread_attr_setstacksize(&small, stack_bytes);
     // A program's thread-local variables lie in the same piece of memory: with many of them a small one has no room for
     // a stack.
     is_running_ =
@@ -48,7 +45,6 @@ void OwnThread::end() noexcept {
     if (!is_running_) return;
     is_to_end_.store(1, std::memory_order_release);
     wake();
-    BusyGuard busy;
     Uncancelled whole;
     ::pthread_join(thread_, nullptr);
     is_running_ = false;

@@ -1,10 +1,12 @@
-// A thread of hiwater in the program: it needs no GIL and takes no signal, what it does does not count as the
-// program's, and when it has ended, the kernel no longer counts it. Only one caller may begin or end it at a time.
+// A thread of hiwater in the program: it needs no GIL and takes no signal, and when it has ended, the kernel no longer
+// counts it. Only one caller may begin or end it at a time. In the engine, begin and end it in a BusyGuard, and let the
+// work begin with one: what it does does not count as the program's.
 #pragma once
 
 #include <pthread.h>
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 
 namespace hiwater {
@@ -12,7 +14,7 @@ namespace hiwater {
 class OwnThread {
 public:
     // `name` is what the kernel shows for it, 15 characters. False where no thread can be had.
-    bool begin(const char* name, void (*work)()) noexcept;
+    bool begin(const char* name, void (*work)(), std::size_t stack_bytes = 128 * 1024) noexcept;
     void end() noexcept;
     bool is_running() const noexcept { return is_running_; }
     void forget_in_child() noexcept { is_running_ = false; }  // no thread but its own comes through a fork
