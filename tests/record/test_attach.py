@@ -103,7 +103,7 @@ def test_a_program_in_standby_is_recorded_on_demand(tmp_path: Path) -> None:
             assert 10_000 < capture.peak.allocated_bytes < 7_000_000  # the old block is from before
             assert "(attached), and still runs" in run_hiwater("report", f"{number}.hiw", folder=tmp_path).stdout
         nobody = run_hiwater("detach", pid, folder=tmp_path)
-        assert (nobody.returncode, "nobody has attached" in nobody.stderr) == (126, True)
+        assert (nobody.returncode, "no recording that `hiwater attach` began" in nobody.stderr) == (126, True)
     words = run_hiwater("report", "1.hiw", folder=tmp_path).stdout
     assert f"process {pid} was recorded for" in words
     assert "still runs" not in words
@@ -172,7 +172,7 @@ def test_a_filter_of_system_calls_on_ptrace_is_refused_with_the_remedy(tmp_path:
             [sys.executable, "-c", filtered, "attach", str(first_line(process)), "--method", method],
             cwd=tmp_path, env=child_environment(), capture_output=True, text=True, check=False,
         )  # fmt: skip
-        assert (refused.returncode, "does not let" in refused.stderr) == (126, True), refused.stderr
+        assert (refused.returncode, "does not allow" in refused.stderr) == (126, True), refused.stderr
         assert "no filter of system calls on ptrace" in refused.stderr
         assert process.poll() is None
 

@@ -77,7 +77,7 @@ def test_what_is_made_for_a_request_stays_out_of_the_other_users_hands(
         assert (ran.returncode, ran.stderr) == (0, "")
 
     said = injected.ask(theirs, {"do": "detach"}, 60, bring)
-    assert "nobody has attached" in said["problem"]
+    assert "no recording that `hiwater attach` began" in said["problem"]
     assert made == [("hiwater", 0, 0o711), ("script.py", 0, 0o644), ("answer.json", UID, 0o600)]
     assert [*requests.glob("hiwater-attach-*")] == []
 

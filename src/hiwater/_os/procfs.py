@@ -110,8 +110,8 @@ def _how_to_read(pid: int) -> str:
             "root needs the capability CAP_SYS_PTRACE for it, which containers lack by default (`--cap-add SYS_PTRACE`)"
         )
     if real_user_of(pid) != os.getuid():
-        return "it belongs to another user: ask as that user or as root"
-    return "it has more rights than this user, or does not allow it (PR_SET_DUMPABLE): ask as root"
+        return "it belongs to another user: run hiwater as that user or as root"
+    return "it has more rights than this user, or does not allow it (PR_SET_DUMPABLE): run hiwater as root"
 
 
 def field_bytes(text: bytes, key: bytes) -> int:

@@ -173,7 +173,9 @@ def ptrace_remedy() -> str:
         scope = "0"
     if scope != "0" and os.geteuid() != 0:
         return f"kernel.yama.ptrace_scope is {scope}: run this as root, or {STANDBY}"
-    return f"ask as its user or as root, with CAP_SYS_PTRACE and no filter of system calls on ptrace, or {STANDBY}"
+    return (
+        f"run hiwater as its user or as root, with CAP_SYS_PTRACE and no filter of system calls on ptrace, or {STANDBY}"
+    )
 
 
 def occupation(pid: int) -> str:

@@ -121,11 +121,11 @@ def terms(identity: Identity) -> list[tuple[str, int, str]]:
         ("named", identity.named_bytes, parts),
         ("+ gradients", sums[Category.gradient], ""),
         ("+ optimizer", sums[Category.optimizer], ""),
-        ("+ saved by autograd", sums[Category.saved], "beside what is named above"),
+        ("+ saved by autograd", sums[Category.saved], "not in the rows above"),
         ("+ rounding", identity.rounding_bytes, "the allocator's"),
     ]
     if identity.unowned_bytes is not None and identity.allocated_bytes is not None:
-        lines.append(("+ held by C++", identity.unowned_bytes, "no tensor looks at it"))
+        lines.append(("+ held by C++", identity.unowned_bytes, "no tensor refers to it"))
         if identity.residual_bytes:
             lines.append(("+ unexplained", identity.residual_bytes, "changed while it was being looked at"))
         lines.append(("= allocated", identity.allocated_bytes, identity.source))
