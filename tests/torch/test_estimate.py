@@ -620,7 +620,7 @@ def test_a_process_that_dies_is_an_error():
     [
         ({"mode": "both"}, "not a mode"),
         ({"steps": 0}, "count from 1"),
-        ({"dtype": "int3"}, "no type"),
+        ({"dtype": "int3"}, "not a type"),
         ({"loss": lambda output: 1.0}, "nothing to run backward from"),
         ({"batch_size": 4}, "largest_batch"),
         ({"device": "1MiB"}, "no room"),
