@@ -37,7 +37,7 @@ LARGEST_ROWS_BYTES = 64 << 20  # of the index of a run: 131,072 rows
 LONGEST_ROW_BYTES = 4096  # in a merged capture; a run's own have 512
 MOST_REFUSED_CHILDREN = 100_000  # that are counted: header.refused_children
 LARGEST_HISTORY_BYTES = 1 << 30  # of another library, and what it unpacks to
-MOST_ATTACHED_OBJECTS = 1_900_000  # dicts and lists of a pickle: 100,000 events of each of 16 devices; at most 250 B each
+MOST_ATTACHED_OBJECTS = 1_900_000  # dicts and lists of a pickle: 100,000 events of each of 16 devices, 250 B each
 
 MOST_RECORDS = {
     "string_bytes": 1 << 30, "strings": 1 << 24, "codes": 1 << 24, "nodes": 1 << 26, "accounts": 1 << 26, "account_peaks": 1 << 26,
