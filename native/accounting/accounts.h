@@ -93,6 +93,18 @@ public:
         add_total(h, -bytes, -1);
     }
 
+    // Whether an account with records in this page of the capture has changed in the open slice or in the one before.
+    bool uses_page(capture::Table table, std::uint32_t chunk, std::uint64_t page) const noexcept {
+        if (table != capture::Table::accounts && table != capture::Table::account_peaks) return false;
+        const std::uint64_t record_bytes =
+            table == capture::Table::accounts ? sizeof(capture::AccountRecord) : sizeof(capture::AccountPeakRecord);
+        const std::uint64_t groups = kPage / record_bytes / kGroup,
+                            first = chunk * (capture::kExtentBytes / record_bytes / kGroup) + page * groups;
+        for (std::uint64_t group = first; group < first + groups && group < touched_.size(); ++group)
+            if ((touched_[group] & (kNow | kBefore)) != 0) return true;
+        return false;
+    }
+
     // Restores what a debit took for a call that then failed. It was never freed, so it is not counted as allocated
     // again.
     void restore(std::uint32_t id, std::int64_t bytes, std::int64_t blocks = 1) noexcept {

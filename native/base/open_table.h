@@ -4,6 +4,7 @@
 // the slots in the order it reads them.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
@@ -95,15 +96,23 @@ private:
         return i;
     }
 
+    // Slot by slot, in steps: the pages of what has moved go before those for what moves next come, so that there are
+    // never two tables in memory.
     void grow() {
+        constexpr std::size_t step = 256 * 1024 / sizeof(Slot);
         PageVector<Slot> old;
-        PageVector<Slot> bigger;
-        bigger.resize(slots_.size() == 0 ? kFirst : round_up(slots_.size() + slots_.size() / 4, kFirst));
-        bigger.touch();
+        old.resize(slots_.size() == 0 ? kFirst : round_up(slots_.size() + slots_.size() / 4, kFirst));
         old.swap(slots_);
-        slots_.swap(bigger);
-        for (const Slot& slot : old)
-            if (!slot.is_free()) slots_[place_of(slot.hash(), [](const Slot&) { return false; })] = slot;
+        std::size_t touched = 0;
+        for (std::size_t from = 0, to = 0; touched < slots_.size(); from = to) {
+            to = std::min(from + step, old.size());
+            const std::size_t next = to == old.size() ? slots_.size() : to + to / 4;
+            slots_.put_pages_for(touched, next);
+            touched = next;
+            for (std::size_t i = from; i < to; ++i)
+                if (!old[i].is_free()) slots_[place_of(old[i].hash(), [](const Slot&) { return false; })] = old[i];
+            old.give_pages_back(from, to);
+        }
     }
 
     PageVector<Slot> slots_;  // at most 2^32

@@ -13,6 +13,9 @@
 #include "base/raw_calls.h"
 #include "base/uncopied.h"
 
+// Of the library that this is linked into: where it begins and ends, from the linker.
+extern "C" [[gnu::visibility("hidden")]] const char __ehdr_start, _end;
+
 namespace hiwater {
 
 struct OwnPages {
@@ -20,6 +23,7 @@ struct OwnPages {
     std::int64_t capture_bytes = 0;  // of these, the capture's
     // put_pages.least() before the count, and most() after it.
     std::int64_t put_before = 0, put_after = 0;
+    std::int64_t library_bytes = 0;  // not in `bytes`: of the library that this code is in
 };
 
 // Takes about a microsecond for each range where the kernel finds the pages itself, and otherwise a tenth of a
@@ -36,7 +40,14 @@ public:
             if (range.use == Use::shared) found.capture_bytes += bytes;
         });
         found.put_after = put_pages.most();
+        found.library_bytes = library_bytes();
         return found;
+    }
+    // 0 where it is not known.
+    std::int64_t library_bytes() const noexcept {
+        const auto start = reinterpret_cast<std::uintptr_t>(&__ehdr_start),
+                   end = reinterpret_cast<std::uintptr_t>(&_end);
+        return std::max<std::int64_t>(0, present(Pagemap::Kind::mapped, start, end, false));
     }
 
 private:
@@ -53,25 +64,30 @@ private:
         return found * static_cast<std::int64_t>(kPage);
     }
 
-    // Pages of private memory that were only read stand for the kernel's page of zeros, which is nobody's.
-    std::int64_t bytes_in(const OwnRanges::Range& range, bool with_shared) const noexcept {
-        const bool is_all = with_shared || range.use == Use::shared;
-        const Pagemap::Kind kind = is_all ? Pagemap::Kind::mapped : Pagemap::Kind::memory;
-        const std::uintptr_t end = round_up(range.end, kPage);
-        std::int64_t bytes = 0;
-        for (std::uintptr_t at = range.start & ~(kPage - 1); at < end;) {
-            Pagemap::Range pages[256];
-            const Pagemap::Found found = map_.find(kind, at, end, pages, std::size(pages), !is_all);
-            if (found.end == at) return in_core(range);
-            for (std::size_t i = 0; i < found.ranges; ++i)
-                bytes += static_cast<std::int64_t>(pages[i].end - pages[i].start);
-            at = found.end;
+    // Pages that were only read stand for the kernel's page of zeros, and are in no file.
+    std::int64_t bytes_in(const OwnRanges::Range& range, bool may_share) const noexcept {
+        const bool is_file = range.use == Use::shared;
+        const std::int64_t bytes = present(is_file ? Pagemap::Kind::mapped : Pagemap::Kind::memory, range.start,
+                                           range.end, !is_file && !may_share);
+        return bytes < 0 ? in_core(range) : bytes;
+    }
+
+    // -1 where it cannot be read.
+    std::int64_t present(Pagemap::Kind kind, std::uintptr_t start, std::uintptr_t end, bool mine_alone) const noexcept {
+        end = round_up(end, kPage);
+        Pagemap::Range found[256];
+        std::uintptr_t bytes = 0;
+        for (std::uintptr_t at = start & ~(kPage - 1); at < end;) {
+            const Pagemap::Found some = pagemap_.find(kind, at, end, found, std::size(found), mine_alone);
+            if (some.end == at) return -1;
+            for (std::size_t i = 0; i < some.ranges; ++i) bytes += found[i].end - found[i].start;
+            at = some.end;
         }
-        return bytes;
+        return static_cast<std::int64_t>(bytes);
     }
 
     const ErrnoKept errno_kept_;  // first, so that it outlives the descriptor
-    const Pagemap map_;
+    const Pagemap pagemap_;
 };
 
 }  // namespace hiwater

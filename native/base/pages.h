@@ -221,11 +221,24 @@ public:
         for (std::size_t i = n; i < size_; ++i) data_[i] = T{};
         size_ = n;
     }
-    // For an array that will be written all over, at random.
-    void touch() noexcept {
+    // Pages for the elements up to `to`, which will be written at random. Those up to `from` have theirs.
+    void put_pages_for(std::size_t from, std::size_t to) noexcept {
         constexpr std::size_t huge = std::size_t{2} << 20;
-        if (capacity_bytes() >= huge) raw::madvise(data_, capacity_bytes(), MADV_HUGEPAGE);
-        if (touch_pages(data_, capacity_bytes(), capacity_bytes())) put_bytes_ = capacity_bytes();
+        if (from == 0 && capacity_bytes() >= huge) raw::madvise(data_, capacity_bytes(), MADV_HUGEPAGE);
+        const std::size_t first = round_up(from * sizeof(T), kPage), last = round_up(to * sizeof(T), kPage);
+        if (first < last && touch_pages(bytes_at(first), last - first, last - first)) put_bytes_ += last - first;
+    }
+    // The pages of the elements from `from` to `to` go, where these fill them. What was written there is not read
+    // again.
+    void give_pages_back(std::size_t from, std::size_t to) noexcept {
+        const std::size_t first = round_up(from * sizeof(T), kPage), last = to * sizeof(T) & ~(kPage - 1);
+        if (first >= last) return;
+        const ErrnoKept kept;
+        const std::size_t put = put_bytes_ < last - first ? put_bytes_ : last - first;
+        put_pages.begin_removing(put);
+        const bool are_gone = raw::madvise(bytes_at(first), last - first, MADV_DONTNEED) == 0;
+        are_gone ? put_pages.end_removing(put) : put_pages.end_putting(put);
+        if (are_gone) put_bytes_ -= put;
     }
     void push_back(const T& value) {
         make_room(size_ + 1);
@@ -247,6 +260,7 @@ public:
     std::size_t capacity_bytes() const { return round_up(capacity_ * sizeof(T), kPage); }
 
 private:
+    void* bytes_at(std::size_t offset) const noexcept { return reinterpret_cast<char*>(data_) + offset; }
     void make_room(std::size_t n) {
         if (n > capacity_) reserve(n < 2 * capacity_ ? 2 * capacity_ : n);
     }

@@ -220,7 +220,7 @@ int CaptureFile::add_segment() noexcept {
 
 std::byte* CaptureFile::add_extent(Table table, std::uint32_t chunk) {
     const std::uint32_t number = extents_used_;
-    if (number >= kMaxExtents || chunk >= 1u << 24) throw NoRoom{EFBIG};
+    if (number >= kMaxExtents || chunk >= kChunks) throw NoRoom{EFBIG};
     const std::uint64_t offset = kFirstExtentOffset + number * kExtentBytes;
     if (offset + kExtentBytes > file_bytes_) {
         if (int error = add_segment()) throw NoRoom{error};
@@ -233,23 +233,25 @@ std::byte* CaptureFile::add_extent(Table table, std::uint32_t chunk) {
     return last.at + (offset - (file_bytes_ - last.bytes));
 }
 
-void CaptureFile::put_pages(const void* at, std::size_t bytes) const noexcept {
+void CaptureFile::put_pages(const void* at, std::size_t bytes) noexcept {
     if (in_memory_ || is_truncated()) return;
     const auto start = reinterpret_cast<std::uintptr_t>(at), end = start + bytes;
     write_zeros(round_up(start, kPage), end & ~(kPage - 1));
     const std::uintptr_t first = start & ~(kPage - 1);
-    touch_pages(reinterpret_cast<void*>(first), end - first, round_up(end, kPage) - round_up(start, kPage));
+    const std::uintptr_t fresh = round_up(end, kPage) - round_up(start, kPage);
+    touch_pages(reinterpret_cast<void*>(first), end - first, fresh);
+    __atomic_fetch_add(&put_bytes_, static_cast<std::int64_t>(fresh), __ATOMIC_RELAXED);
 }
 
-void CaptureFile::give_pages_back(void* extent) const noexcept {
-    const ErrnoKept kept;
-    if (!is_truncated()) raw::madvise(extent, kExtentBytes, MADV_DONTNEED);
-}
+void CaptureFile::give_pages_back(void* extent) const noexcept { give_pages_back(extent, kExtentBytes); }
 
 void CaptureFile::give_pages_back() const noexcept {
+    for (const Segment& segment : segments_) give_pages_back(segment.at, segment.bytes);
+}
+
+void CaptureFile::give_pages_back(void* at, std::uint64_t bytes) const noexcept {
     const ErrnoKept kept;
-    if (is_truncated()) return;
-    for (const Segment& segment : segments_) raw::madvise(segment.at, segment.bytes, MADV_DONTNEED);
+    if (bytes != 0 && !is_truncated()) raw::madvise(at, bytes, MADV_DONTNEED);
 }
 
 // Writes zeros over whole pages that are zero already. A file system makes the pages of a write in larger pieces.
@@ -281,6 +283,7 @@ void CaptureFile::unmap() noexcept {
     path_.text[0] = made_.text[0] = '\0';
     directory_ = nullptr;
     file_bytes_ = 0;
+    put_bytes_ = 0;
     extents_used_ = 0;
 }
 

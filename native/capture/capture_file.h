@@ -64,11 +64,32 @@ public:
     // A fresh extent for a table's next chunk. Throws NoRoom when the disk or the format has no more.
     std::byte* add_extent(Table table, std::uint32_t chunk);
     // Puts pages where records will be written soon. Nothing may have been written from `at` on.
-    void put_pages(const void* at, std::size_t bytes) const noexcept;
+    void put_pages(const void* at, std::size_t bytes) noexcept;
+    // How much that was, in all.
+    std::int64_t put_bytes() const noexcept { return __atomic_load_n(&put_bytes_, __ATOMIC_RELAXED); }
     // The opposite, for a whole extent, or for all of them: the pages stay in the file, and come back when they are
     // used.
     void give_pages_back(void* extent) const noexcept;
     void give_pages_back() const noexcept;
+    // The same without those for which is_used(table, chunk, page) holds: the page is numbered within the chunk.
+    template <typename IsUsed>
+    void give_unused_pages_back(IsUsed is_used) const noexcept {
+        constexpr std::uint64_t pages = kExtentBytes / kPage;
+        std::uint32_t extent = 0;
+        for (const Segment& segment : segments_) {
+            std::uint64_t first = 0, page = 0;  // of the pages that are to go, and the next one
+            const std::uint64_t end =
+                std::min<std::uint64_t>(segment.bytes / kExtentBytes, extents_used_ - extent) * pages;
+            for (; page < end; ++page) {
+                const std::uint32_t entry = directory_[extent + page / pages];
+                if (!is_used(static_cast<Table>(entry >> 24), entry & (kChunks - 1), page % pages)) continue;
+                give_pages_back(segment.at + first * kPage, (page - first) * kPage);
+                first = page + 1;
+            }
+            give_pages_back(segment.at + first * kPage, (page - first) * kPage);
+            extent += static_cast<std::uint32_t>(end / pages);
+        }
+    }
 
     // What became of a capture's file while it was written.
     enum class Fate { kept, moved, out_of_reach, written_again, lost, cut };
@@ -100,11 +121,13 @@ private:
     // Behind the header: an account's kind that somebody else wrote into the file still counts within memory that is
     // ours.
     static constexpr std::uint64_t kMargin = (std::uint64_t{UINT16_MAX} + 1) * sizeof(std::int64_t);
+    static constexpr std::uint32_t kChunks = 1u << 24;  // of a table, at most: the directory has both in one word
     static constexpr std::uint64_t kSmallestSegment = 8 * kExtentBytes, kLargestSegment = 128 * kExtentBytes;
 
     int set_up() noexcept;
     int note_identity(int fd) noexcept;
     bool is_in_place() const noexcept { return is_at(path_.text, device_, inode_); }
+    void give_pages_back(void* at, std::uint64_t bytes) const noexcept;
     int write_to(int fd, std::uint64_t snapshot_ns) const noexcept;
     int copy_to_temporary(const char* path, PathBuffer* made) const noexcept;
     void find_again(Ending* ending) noexcept;
@@ -128,6 +151,7 @@ private:
     PathBuffer made_;  // its name until it is published
     PageVector<Segment> segments_;
     std::uint64_t file_bytes_ = 0;
+    std::int64_t put_bytes_ = 0;
     const std::byte* end_ = nullptr;  // of what is mapped last
     std::uint32_t extents_used_ = 0, pid_ = 0;
     std::uint64_t started_unix_ns_ = 0;  // with pid_, what the header of our own file says

@@ -35,10 +35,6 @@ struct Block {
 
 class LiveTable : public LiveRegions {
 public:
-    // A forked child has its parent's heap, and puts few blocks into each of many gaps. There the first stretch of
-    // those that get their pages together has one of its own.
-    static inline constinit bool is_in_forked_child = false;
-
     static constexpr std::uint32_t kMaxAccount = (1u << 26) - 1;
     static constexpr std::uint64_t kLargeBytes = 512;
 
@@ -258,9 +254,8 @@ private:
     static void claim(Region* region, std::uintptr_t address) noexcept {
         static_assert(Region::kStretchBytes / kSmallStep * sizeof(std::uint32_t) == kPage);
         const std::uintptr_t first = address & ~(kTogether * Region::kStretchBytes - 1);
-        const std::size_t before = is_in_forked_child ? 1 : 0;
-        if (used_of(&region->stretch_at(first)) == static_cast<int>(before))
-            touch_pages(region->small_at(first), kTogether * kPage, (kTogether - before) * kPage);
+        if (used_of(&region->stretch_at(first)) == 1)
+            touch_pages(region->small_at(first), kTogether * kPage, (kTogether - 1) * kPage);
         std::uint32_t* const word = region->small_at(address);
 #if defined(__x86_64__)
         asm volatile("addl $0, %0" : "+m"(*word) : : "cc");

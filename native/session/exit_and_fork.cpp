@@ -129,7 +129,6 @@ void Recorder::record_child(std::int64_t inherited_bytes, const process::Moment&
     int error = ENOMEM;
     try {
         const StartOptions* const options = children.begin_in_fork();
-        LiveTable::is_in_forked_child = true;
         if (options == nullptr) return children.note_refused(errno);
         error = start(*options, &began);
     } catch (const capture::NoRoom& full) {

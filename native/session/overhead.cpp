@@ -1,5 +1,6 @@
 // The recorder's own pages: how many there are, what the resident peak is without them, and how they stay few.
 #include <algorithm>
+#include <utility>
 
 #include "base/process.h"
 #include "session/children.h"
@@ -25,9 +26,8 @@ void Recorder::note_resident(std::int64_t resident_bytes, std::int64_t peak_byte
 void Recorder::store_program_peak() noexcept {
     capture::Header& h = file_.header();
     h.program_peak_bytes = last_program_peak_ = std::max<std::int64_t>(0, program_peak_.bytes());
-    // The program may use some of the modules that hiwater loaded, and `python -m` loads some before they are counted:
-    // a half in our trials.
-    const std::int64_t code_error = (code_file_bytes_ + code_anonymous_bytes_) / 3 * 2;
+    // The program may use all that hiwater's code has loaded, except hiwater's library.
+    const std::int64_t code_error = code_file_bytes_ + code_anonymous_bytes_ - library_bytes_;
     h.program_peak_error_bytes = h.resident_exact == 0 ? 0 : program_peak_.error_bytes() + code_error;
     h.overhead_bytes = static_cast<std::uint64_t>(program_peak_.overhead_bytes());
 }
@@ -42,6 +42,7 @@ void Recorder::note_resident_peak_before_reset(std::int64_t peak_bytes) noexcept
 OwnPages Recorder::count_own_pages() noexcept {
     const OwnPages own = OwnPagesCount().read(sampler::has_relatives());
     UninterruptedHold hold(peak_lock_);
+    if (library_bytes_ != 0) code_file_bytes_ += own.library_bytes - std::exchange(library_bytes_, own.library_bytes);
     program_peak_.count(own, code_file_bytes_ + code_anonymous_bytes_);
     file_.header().overhead_last_bytes = static_cast<std::uint64_t>(program_peak_.overhead_at(put_pages.least()));
     store_program_peak();
@@ -60,29 +61,47 @@ void Recorder::count_own_pages_if_due(std::uint64_t now) noexcept {
     give_pages_back_if_due(now, own);
 }
 
-// Most call paths of a program are those of its imports, and are never met again. Their pages leave the process: what
-// is used again costs a fault for each page, which the file's cache answers. So the capture may become somewhat larger
-// than what came back soon after the last time, and the time since then is a multiple of what all faults since then
-// took: smaller where there is more than what docs/performance.md promises. What a program used only at its start
-// leaves after some seconds in any case.
+// Before pages go that were counted. The kernel's peak is read, too: one that came before is known to have had them.
+void Recorder::take_for_put(std::int64_t bytes) noexcept {
+    {
+        UninterruptedHold hold(peak_lock_);
+        program_peak_.take_for_put(bytes, put_pages);
+    }
+    process::Resident resident;
+    if (process::read_status(&resident)) note_resident(resident.now_bytes, resident.peak_bytes);
+}
+
+// Most call paths of a program are those of its imports, and are never met again. Their pages leave the process, except
+// those of accounts that changed lately. What is used again costs a fault for each page, which the file's cache
+// answers. So the capture may become somewhat larger than what was used soon after the last time, and the time since
+// then is a multiple of what that took, together with the faults since then: smaller where there is more than what
+// docs/performance.md promises. What a program used only at its start leaves after some seconds in any case.
 void Recorder::give_pages_back_if_due(std::uint64_t now, const OwnPages& own) noexcept {
     constexpr std::int64_t kAllowed = 1 << 20, kPromised = 12 << 20;
     constexpr std::uint64_t kColdNs = 10'000'000'000, kShortlyNs = 5'000'000, kFaultNs = 3'000;
     if (used_capture_bytes_ < 0) used_capture_bytes_ = own.capture_bytes;
-    const std::uint64_t faults_ns = kFaultNs * static_cast<std::uint64_t>(own.capture_bytes) / kPage;
+    const std::int64_t came_back = std::max<std::int64_t>(0, own.capture_bytes - file_.put_bytes() - left_bytes_);
+    const std::uint64_t cost_ns = give_back_ns_ + kFaultNs * static_cast<std::uint64_t>(came_back) / kPage;
     const std::uint64_t pause = own.bytes > kPromised + last_program_peak_ / 10 * 3 ? 50 : 100;
     const std::uint64_t passed_ns = now - last_given_back_ns_;
-    const bool is_large = own.capture_bytes > used_capture_bytes_ + used_capture_bytes_ / 4 + kAllowed &&
-                          (last_given_back_ns_ == 0 || passed_ns >= pause * faults_ns);
-    if (!is_large && passed_ns < kColdNs) return;
+    const bool is_large = own.capture_bytes > used_capture_bytes_ + used_capture_bytes_ / 4 + kAllowed;
+    if (!(is_large && passed_ns >= pause * cost_ns) && passed_ns < kColdNs) return;
+    const std::uint64_t began_ns = process::thread_ns();
+    const auto bytes = static_cast<std::size_t>(own.capture_bytes);
+    std::int64_t put_bytes = 0;
     {
         Hold hold(lock_);
         if (!is_on()) return;
-        file_.give_pages_back();
+        take_for_put(own.capture_bytes);
+        put_pages.begin_removing(bytes);
+        file_.give_unused_pages_back([this](auto... page) { return accounts_.uses_page(page...); });
+        put_pages.end_removing(bytes);
+        put_bytes = file_.put_bytes();
     }
+    give_back_ns_ = process::thread_ns() - began_ns;
     last_given_back_ns_ = now;
     used_capture_bytes_ = -1;
-    count_own_pages();
+    left_bytes_ = count_own_pages().capture_bytes - put_bytes;
     next_count_ns_ = now + kShortlyNs;
 }
 

@@ -38,11 +38,22 @@ public:
         consider(resident_bytes, highest);
         if (peak_bytes > peak_) {
             consider(peak_bytes, highest_put_);
+            lowest_put_ = std::min(lowest_put_, put.least());
             if (is_counted_) most_ = std::max(most_, peak_bytes - lowest_put_ - rest_);
             peak_ = peak_bytes;
         }
         lowest_put_ = peak_bytes != 0 ? put.least() : std::min(lowest_put_, put.least());
         if (peak_bytes != 0) highest_put_ = put.most();
+    }
+    // So many of the pages that were counted last may go: they are put pages from now on, so that the rest does not
+    // fall.
+    void take_for_put(std::int64_t bytes, PutPages& put) noexcept {
+        highest_put_ = std::max(highest_put_, put.read_and_reset_highest()) + bytes;
+        lowest_put_ += bytes;
+        if (open_ != kNone) open_ -= bytes;
+        rest_ -= bytes;
+        put.begin_putting(static_cast<std::size_t>(bytes));
+        put.end_putting(static_cast<std::size_t>(bytes));
     }
     void begin(std::int64_t peak_bytes, PutPages& put) noexcept {
         *this = {};

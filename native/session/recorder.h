@@ -396,6 +396,7 @@ private:
     void note_interval(std::uint64_t now) noexcept;
     OwnPages count_own_pages() noexcept;
     void count_own_pages_if_due(std::uint64_t now) noexcept;
+    void take_for_put(std::int64_t bytes) noexcept;
     void give_pages_back_if_due(std::uint64_t now, const OwnPages& own) noexcept;
     void raise_heap_peaks() noexcept;
     void end_open_scopes() noexcept;
@@ -498,7 +499,8 @@ private:
     std::uint32_t session_ = 0, interval_ = 0;
     std::atomic<std::uint64_t> lost_{0}, unknown_frees_{0};
     std::uint64_t started_ns_ = 0;
-    std::uint64_t last_point_ns_ = 0, last_close_ns_ = 0, last_given_back_ns_ = 0, next_count_ns_ = 0;
+    std::uint64_t last_point_ns_ = 0, last_close_ns_ = 0, last_given_back_ns_ = 0, give_back_ns_ = 0,
+                  next_count_ns_ = 0;
     std::atomic<std::uint64_t> interval_ns_ = 0;
     std::uint64_t next_interval_ns_ = 0;
     std::uint64_t last_refused_slice_ns_ = 0, refusals_ = 0;
@@ -520,8 +522,11 @@ private:
     FutexMutex peak_lock_;  // of what follows
     ProgramPeak program_peak_;
     std::int64_t code_file_bytes_ = 0, code_anonymous_bytes_ = 0;  // see StartOptions
-    std::int64_t used_capture_bytes_ =
-        0;  // what was resident of the capture some time after its pages were given back; -1: to be counted
+    std::int64_t library_bytes_ =
+        0;  // of these, what is certainly hiwater's: its library, as far as it is resident now
+    // When the capture's pages were given back last: what was resident of it some time later, -1: to be counted; and
+    // what was at once, without all that was put until then.
+    std::int64_t used_capture_bytes_ = 0, left_bytes_ = 0;
     bool only_counters_ = false, residency_snapshots_ = true;
     Heap carried_{};  // of the recordings before this one, while the heap's meters are in use
     char fail_reason_[128] = {};

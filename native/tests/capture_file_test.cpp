@@ -141,6 +141,13 @@ TEST_CASE("pages that were given back are not resident, and their records are st
     CHECK(resident() <= header + kPage);
     for (std::uint64_t i = 0; i < kNodes; ++i) nodes.append({static_cast<std::uint32_t>(kNodes + i), 0, 0, 0});
     CHECK(resident() >= before + 5 * capture::kExtentBytes);
+    const auto is_used = [](capture::Table table, std::uint32_t chunk, std::uint64_t page) {
+        return table == capture::Table::nodes && (chunk == 9 || page == 0);
+    };
+    for (std::uint64_t i = 0; i < 2 * kNodes; ++i) REQUIRE(nodes[i].parent == i);
+    file.give_unused_pages_back(is_used);
+    CHECK(resident() >= before + 9 * kPage + capture::kExtentBytes);
+    CHECK(resident() <= header + 9 * kPage + capture::kExtentBytes);
     file.give_pages_back();
     for (std::uint64_t i = 0; i < 2 * kNodes; ++i) REQUIRE(nodes[i].parent == i);
     CHECK(nodes[1].line == 7);

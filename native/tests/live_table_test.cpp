@@ -3,6 +3,7 @@
 #include <map>
 #include <vector>
 
+#include "base/own_pages.h"
 #include "support.h"
 
 namespace hiwater::tests {
@@ -214,6 +215,23 @@ TEST_CASE("large blocks alone take little address space, small ones a quarter of
     for (std::uintptr_t at = 0; at < 256 * kMiB; at += kMiB) twin.insert(5 * kRegion + at, 64);
     CHECK(own_bytes() - with_large < 85 * kMiB);
     twin.compare();
+}
+
+TEST_CASE("a small block that is alone takes a page, and a heap a page for each four of its own") {
+    constexpr std::uintptr_t kApart = 8 * LiveTable::Region::kStretchBytes;
+    constexpr std::int64_t kCount = 64, kMore = 24;  // pages of what finds the words
+    const auto pages = [] { return OwnPagesCount().read(false).bytes / static_cast<std::int64_t>(kPage); };
+    LiveTable table;
+    REQUIRE(table.init());
+    const auto insert = [&](std::uintptr_t address) {
+        LiveTable::insert(table.room_for(address, 64), address, 64, 1, [](const Block&) {});
+    };
+    const std::int64_t before = pages();
+    for (std::uintptr_t i = 0; i < kCount; ++i) insert(3 * kRegion + i * kApart);
+    const std::int64_t alone = pages();
+    CHECK(alone <= before + kCount + kMore);
+    for (std::uintptr_t at = 0; at < kCount * kApart; at += 4096) insert(3 * kRegion + at);
+    CHECK(pages() == alone + 7 * kCount);
 }
 
 TEST_CASE("addresses nothing was put near, and addresses that cannot be") {

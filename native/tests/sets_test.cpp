@@ -4,6 +4,7 @@
 
 #include "stacks/call_tree.h"
 #include "base/id_set.h"
+#include "base/pages.h"
 #include "support.h"
 
 namespace hiwater::tests {
@@ -60,6 +61,25 @@ TEST_CASE("an id set forgets what is taken out of it, and nothing else") {
             REQUIRE(set.find(hash(id), [&](std::uint32_t other) { return other == id; }) ==
                     (model.contains(id) ? id : 0));
     });
+}
+
+TEST_CASE("a set that grows never has its pages twice") {
+    IdSet set;
+    std::uint32_t id = 0;
+    const auto grow_past = [&](std::size_t bytes) {
+        while (set.own_bytes() < bytes) ++id, set.add(id, mix(id));
+    };
+    grow_past(std::size_t{4} << 20);
+    const auto before = static_cast<std::int64_t>(set.own_bytes());
+    const std::int64_t others = put_pages.most() - before;
+    put_pages.read_and_reset_highest();
+    grow_past(set.own_bytes() + 1);
+    const auto grown = static_cast<std::int64_t>(set.own_bytes());
+    const std::int64_t highest = put_pages.read_and_reset_highest() - others;
+    CHECK(put_pages.most() - others == grown);
+    CHECK(highest <= grown + (1 << 20));
+    for (std::uint32_t each = 1; each <= id; ++each)
+        REQUIRE(set.find(mix(each), [each](std::uint32_t found) { return found == each; }) == each);
 }
 
 TEST_CASE("an address map is a map, also with removals in crowded places") {
