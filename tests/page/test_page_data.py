@@ -216,6 +216,16 @@ def test_source_text_is_the_users_own_unless_asked(tmp_path: Path) -> None:
     assert everything["lib.py"].splitlines()[0] == "library_94 = 1" and len(everything["lib.py"].splitlines()) == 13
 
 
+def test_libraries_are_packages_that_are_not_the_users_own() -> None:
+    recording = Recording()
+    own = ("load", "/work/own.py", 3)
+    recording.allocate(recording.path(own, ("read", "/usr/lib/python3/site-packages/parts/reader.py", 8)), 1000)
+    recording.allocate(recording.path(own), 500)
+    recording.end()
+    libraries = Page(page_of([report(recording)])).capture["user_lines"]["libraries"]
+    assert sorted(libraries) == ["", "parts"]
+
+
 def test_a_label_is_known_by_its_kind(tmp_path: Path) -> None:
     """What it says is no file of the program's, whatever the label is called; a function of that name is no label."""
     recording = Recording()

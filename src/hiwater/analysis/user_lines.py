@@ -259,11 +259,16 @@ class _NearestFrames:
         parent, number = self._parent, np.arange(len(self._parent))
         is_first = self.is_own[parent] | (parent == 0)
         first = follow(np.where(is_first | self.is_own, number, parent))
-        code = self.code[first[node]]
-        names = [module_of(file, "").partition(".")[0] for file in self._files]
+        code, library = self.code[first[node]], self._tables.code_owner == LIBRARY
+        has_library = np.zeros(len(self._files), bool)
+        has_library[self._file[library]] = True
+        names = [
+            module_of(file, "").partition(".")[0] if one else ""
+            for file, one in zip(self._files, has_library.tolist(), strict=True)
+        ]
         names = ["" if name.startswith("<") or name == "importlib" else name for name in names]
         distinct, of_file = numbered(["", *names])
-        is_library = ~self.is_own[first[node]] & (self._tables.code_owner[code] == LIBRARY)
+        is_library = ~self.is_own[first[node]] & library[code]
         return distinct, np.where(is_library, of_file[1:][self._file[code]], 0)
 
     def key(self, node: Ints) -> tuple[Ints, Ints]:
