@@ -82,7 +82,7 @@ void Recorder::give_pages_back_if_due(std::uint64_t now, const OwnPages& own) no
     if (used_capture_bytes_ < 0) used_capture_bytes_ = own.capture_bytes;
     const std::int64_t came_back = std::max<std::int64_t>(0, own.capture_bytes - file_.put_bytes() - left_bytes_);
     const std::uint64_t cost_ns = give_back_ns_ + kFaultNs * static_cast<std::uint64_t>(came_back) / kPage;
-    const std::uint64_t pause = own.bytes > kPromised + last_program_peak_ / 10 * 3 ? 50 : 100;
+    const std::uint64_t pause = own.bytes > kPromised + last_program_peak_ / 10 * 3 ? 17 : 33;
     const std::uint64_t passed_ns = now - last_given_back_ns_;
     const bool is_large = own.capture_bytes > used_capture_bytes_ + used_capture_bytes_ / 4 + kAllowed;
     if (!(is_large && passed_ns >= pause * cost_ns) && passed_ns < kColdNs) return;
