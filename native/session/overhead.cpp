@@ -74,15 +74,15 @@ void Recorder::take_for_put(std::int64_t bytes) noexcept {
 // Most call paths of a program are those of its imports, and are never met again. Their pages leave the process, except
 // those of accounts that changed lately. What is used again costs a fault for each page, which the file's cache
 // answers. So the capture may become somewhat larger than what was used soon after the last time, and the time since
-// then is a multiple of what that took, together with the faults since then: smaller where there is more than what
-// docs/performance.md promises. What a program used only at its start leaves after some seconds in any case.
+// then is a multiple of what that took, together with the faults since then: smaller where there is nearly as much as
+// docs/performance.md promises at most. What a program used only at its start leaves after some seconds in any case.
 void Recorder::give_pages_back_if_due(std::uint64_t now, const OwnPages& own) noexcept {
-    constexpr std::int64_t kAllowed = 1 << 20, kPromised = 12 << 20;
+    constexpr std::int64_t kAllowed = 1 << 20, kNearPromise = 8 << 20;
     constexpr std::uint64_t kColdNs = 10'000'000'000, kShortlyNs = 5'000'000, kFaultNs = 3'000;
     if (used_capture_bytes_ < 0) used_capture_bytes_ = own.capture_bytes;
     const std::int64_t came_back = std::max<std::int64_t>(0, own.capture_bytes - file_.put_bytes() - left_bytes_);
     const std::uint64_t cost_ns = give_back_ns_ + kFaultNs * static_cast<std::uint64_t>(came_back) / kPage;
-    const std::uint64_t pause = own.bytes > kPromised + last_program_peak_ / 10 * 3 ? 17 : 33;
+    const std::uint64_t pause = own.bytes > kNearPromise + last_program_peak_ / 10 * 3 ? 17 : 100;
     const std::uint64_t passed_ns = now - last_given_back_ns_;
     const bool is_large = own.capture_bytes > used_capture_bytes_ + used_capture_bytes_ / 4 + kAllowed;
     if (!(is_large && passed_ns >= pause * cost_ns) && passed_ns < kColdNs) return;
