@@ -275,7 +275,7 @@ def test_copies_that_would_not_fit_into_ram_are_not_begun(monkeypatch):
     monkeypatch.setattr(swap, "ram_to_spare", lambda: 6 << 30)
     _check_room(found)
     monkeypatch.setattr(swap, "ram_to_spare", lambda: (6 << 30) - 1)
-    with pytest.raises(CourtesyFailed, match=r"need 6\.00 GiB of RAM, and 6\.00 GiB can be had"):
+    with pytest.raises(CourtesyFailed, match=r"need 6\.00 GiB of RAM, but only 6\.00 GiB is free"):
         _check_room(found)
 
 
