@@ -5,6 +5,7 @@ import re
 
 import hiwater
 import hiwater.compat
+from hiwater.errors import ExtraMissing
 from places import ROOT
 
 MOST = 18
@@ -41,6 +42,8 @@ def is_there(name: str) -> bool:
             found = getattr(found, part)
         except ModuleNotFoundError as error:
             return not (error.name or "").startswith("hiwater")
+        except ExtraMissing:
+            return True
     return True
 
 
