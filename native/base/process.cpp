@@ -45,6 +45,8 @@ std::uint64_t clock_ns(clockid_t clock) noexcept {
 
 }  // namespace
 
+bool is_main_thread() noexcept { return raw::syscall(SYS_gettid) == ::getpid(); }
+
 bool read_status(Resident* out) noexcept {
     char text[4096];
     if (read_file(own_files::status, text, sizeof text) <= 0) return false;

@@ -14,6 +14,7 @@ struct Resident {
     std::int64_t peak_bytes = 0;  // the kernel's peak, VmHWM
 };
 
+bool is_main_thread() noexcept;
 bool read_status(Resident* out) noexcept;
 struct Shared {
     std::int64_t excess_bytes =

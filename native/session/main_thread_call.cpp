@@ -1,10 +1,8 @@
 #include "session/main_thread_call.h"
 
 #include <Python.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
-#include "base/raw_calls.h"
+#include "base/process.h"
 #include "session/recorder.h"
 
 namespace hiwater {
@@ -37,7 +35,7 @@ void MainThreadCall::request() noexcept {
 void MainThreadCall::add_due() noexcept {
     for (MainThreadCall* call = first_; call != nullptr; call = call->next_) {
         if (!call->is_due_.load(std::memory_order_acquire)) continue;
-        if (raw::syscall(SYS_gettid) != ::getpid()) return;
+        if (!process::is_main_thread()) return;
         if (call->is_due_.exchange(false, std::memory_order_acq_rel)) call->add();
     }
 }
@@ -47,7 +45,7 @@ void MainThreadCall::request_with_gil() noexcept {
 }
 
 void MainThreadCall::stop_on_main_thread() noexcept {
-    if (raw::syscall(SYS_gettid) == ::getpid()) is_stopped_.store(true, std::memory_order_relaxed);
+    if (process::is_main_thread()) is_stopped_.store(true, std::memory_order_relaxed);
 }
 
 int MainThreadCall::run(void* call) {

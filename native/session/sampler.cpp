@@ -406,7 +406,7 @@ public:
     void expect(std::uint64_t now) noexcept {
         many_ = now - last_ns_ < kQuietAfterFork ? many_ + 1 : 0;
         last_ns_ = now;
-        if (many_ >= kMost || raw::syscall(SYS_gettid) != ::getpid() || PyGILState_Check() == 0) return;
+        if (many_ >= kMost || !process::is_main_thread() || PyGILState_Check() == 0) return;
         frames_left_ = recursion::frames_left();
         tries_ = 0;
         call_.request_with_gil();

@@ -3,7 +3,6 @@
 #include <pthread.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cctype>
@@ -11,7 +10,7 @@
 #include <functional>
 #include <string_view>
 
-#include "base/raw_calls.h"
+#include "base/process.h"
 #include "stacks/current_stack.h"
 
 namespace hiwater {
@@ -43,8 +42,6 @@ struct ShownName {
         ::snprintf(text, sizeof text, kind == CodeKind::thread ? "%s" : "[thread %s]", name);
     }
 };
-
-bool is_main_thread() noexcept { return raw::syscall(SYS_gettid) == ::getpid(); }
 
 // What threads have in common whose names differ only in numbers: "Thread (work)" of "Thread-17 (work)", "pool" of
 // "pool-3_0". A number goes with what parts it from the text before. Those before a letter stay, and those of a
@@ -117,14 +114,14 @@ std::uint32_t ThreadNames::root_node(const char* name) {
 
 void ThreadNames::set_base(Thread& t, std::uint32_t start_node) {
     ThreadName& name = t.name;
-    if (name.of == NameOf::nobody && is_main_thread()) {
+    if (name.of == NameOf::nobody && process::is_main_thread()) {
         name.take("MainThread", NameOf::python_default);
     } else if (name.of == NameOf::nobody) {
         ::snprintf(name.text, sizeof name.text, "thread %s", SystemName().text);
     } else if (name.of == NameOf::system) {
         name.take(SystemName().text, NameOf::system);  // it may have changed between two recordings
     }
-    t.is_main = is_main_thread();
+    t.is_main = process::is_main_thread();
     t.has_unowned = false;
     t.waits_at = {};
     t.wait_code = 0;
