@@ -218,7 +218,7 @@ def test_source_text_is_the_users_own_unless_asked(tmp_path: Path) -> None:
 
 def test_libraries_are_packages_that_are_not_the_users_own() -> None:
     recording = Recording()
-    own = ("load", "/work/own.py", 3)
+    own = ("load", "/home/me/own.py", 3)
     recording.allocate(recording.path(own, ("read", "/usr/lib/python3/site-packages/parts/reader.py", 8)), 1000)
     recording.allocate(recording.path(own), 500)
     recording.end()

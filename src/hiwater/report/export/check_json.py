@@ -12,7 +12,7 @@ from hiwater.report.document import FrameData, frame_data, text_of
 
 
 class LimitData(TypedDict):
-    """A figure beside a limit."""
+    """A figure and its limit."""
 
     figure: Annotated[str, Keywords(enum=list(FIGURES))]
     now: int | None
@@ -24,7 +24,7 @@ class LimitData(TypedDict):
 
 
 class ComparedData(LimitData):
-    """A figure beside the baseline."""
+    """A figure and that of the baseline."""
 
     before: int | None
 

@@ -47,7 +47,7 @@ class DeviceData(TypedDict):
     peak_at_ns: int
     samples: int
     breakdown: DeviceBreakdownData | None
-    """at the snapshot with the most; null where nobody looked"""
+    """at the snapshot with the most; null if no snapshot was taken"""
     breakdown_at_end: DeviceBreakdownData | None
     """at the last snapshot"""
 
