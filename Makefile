@@ -132,7 +132,7 @@ gpu-wheel: ## build a wheel for CPython 3.12, and fetch what notebooks need, int
 	$(GPU_PYTHON) -m venv build/gpu-builder
 	build/gpu-builder/bin/python -m pip install --quiet scikit-build-core nanobind $(BUILD_TOOLS)
 	build/gpu-builder/bin/python -m pip wheel --quiet $(KEPT_BUILD) --no-deps --wheel-dir build/gpu-wheels .
-	build/gpu-builder/bin/python -m pip download --quiet --only-binary :all: --dest build/gpu-wheels ipykernel nbclient
+	build/gpu-builder/bin/python -m pip download --quiet --only-binary :all: --dest build/gpu-wheels ipykernel nbclient jsonschema-rs
 
 # Needs no Python environment: a compiler and CMake. Each build has jobs of its own, whatever make was told.
 define build-native-tests

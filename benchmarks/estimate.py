@@ -48,9 +48,8 @@ def on_gpu(name, mode):
     made = make()
     # Named in a process that uses its card: the estimate is made by a new interpreter.
     found = hiwater.contrib.torch.estimate(f"{models.__file__}:{name}", device=total, **MODES[mode])
-    net = made[0].cuda()
-    optimizer = type(made[2])(net.parameters(), **made[2].defaults)
-    made = (net, made[1].detach().cuda().requires_grad_(made[1].requires_grad), optimizer, made[3])
+    net = made[0].cuda()  # in place: the optimizer, which has no state yet, keeps its parameters
+    made = (net, made[1].detach().cuda().requires_grad_(made[1].requires_grad), *made[2:])
     torch.cuda.reset_peak_memory_stats()
     if mode == "inference":
         models.infer(made)

@@ -14,9 +14,11 @@ namespace hiwater::device_watch {
 namespace {
 
 constexpr std::uint64_t kSpacingNs = 200'000'000;
+constexpr std::uint64_t kSoonNs = 20'000'000;
 
 std::atomic<bool> g_wanted{false};
-std::uint64_t g_next_ns = 0;  // the sampler's
+std::atomic<std::uint64_t> g_spacing_ns{kSpacingNs};
+std::uint64_t g_last_ns = 0;  // the sampler's
 PyObject* g_callback = nullptr;
 pid_t g_owner = 0;
 PyObject* g_names[std::size(kLibraries)] = {};
@@ -42,6 +44,7 @@ int call_if_loaded() {
     Py_DECREF(callback);
     if (done == nullptr) return -1;
     if (done == Py_True) g_wanted.store(false, std::memory_order_release);
+    g_spacing_ns.store(done == Py_None ? kSoonNs : kSpacingNs, std::memory_order_relaxed);
     Py_DECREF(done);
     return 0;
 }
@@ -57,12 +60,15 @@ void set_callback(void* callback) noexcept {
     Py_XINCREF(g_callback);
     Py_XDECREF(old);
     g_call.begin();
+    g_spacing_ns.store(kSpacingNs, std::memory_order_relaxed);
     g_wanted.store(g_callback != nullptr, std::memory_order_release);
 }
 
 void request_if_due(std::uint64_t now_ns) noexcept {
-    if (!g_wanted.load(std::memory_order_acquire) || (now_ns < g_next_ns && now_ns + kSpacingNs >= g_next_ns)) return;
-    g_next_ns = now_ns + kSpacingNs;
+    if (!g_wanted.load(std::memory_order_acquire)) return;
+    // The difference of a time that went back is large.
+    if (now_ns - g_last_ns < g_spacing_ns.load(std::memory_order_relaxed)) return;
+    g_last_ns = now_ns;
     g_call.request();
 }
 

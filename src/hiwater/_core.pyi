@@ -141,10 +141,10 @@ def on_exit(callback: Callable[[int], object] | None) -> None:
     """Have `callback(exit code)` called when this process ends through os._exit() while it is recorded; None takes
     it back."""
 
-def on_device_library(callback: Callable[[], bool] | None) -> None:
+def on_device_library(callback: Callable[[], bool | None] | None) -> None:
     """Have `callback()` called in the main thread, five times a second at most, once a library of accelerators
-    (torch, jax) is loaded while this process is recorded, until it returns true; None takes it back. Nothing of
-    Python's runs for it before."""
+    (torch, jax) is loaded while this process is recorded, until it returns true. If it returns None, it is called
+    again after 20 ms. A callback of None ends that. Nothing of Python's runs for it before."""
 
 def add_device(name: str, backend: str, source: str, limit_bytes: int) -> int:
     """Make a device's record in the capture, and return its number; −1 when not recording, or there is no room."""

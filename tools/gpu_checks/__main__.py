@@ -18,7 +18,8 @@ from gpu_checks.beginnings import initialise
 from gpu_checks.registry import HELPERS, IN_PLACE, Result
 
 CONFIGURATIONS = {"cudaMallocAsync": "backend:cudaMallocAsync", "expandable": "expandable_segments:True"}
-# The driver's own functions, as RMM's allocators use the runtime's: no headers are needed to compile it.
+# The driver's own functions, as RMM's allocators use the runtime's: no headers are needed to compile it. Unlike the
+# runtime's they make no context.
 PLUGGABLE = """
 #include <dlfcn.h>
 #include <stddef.h>
@@ -26,6 +27,10 @@ typedef unsigned long long Address;
 static void* find(const char* name) { return dlsym(dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL), name); }
 void* take(ptrdiff_t size, int device, void* stream) {
     Address at = 0;
+    void* context = 0;
+    ((int (*)(void**))find("cuCtxGetCurrent"))(&context);
+    if (!context && !((int (*)(void**, int))find("cuDevicePrimaryCtxRetain"))(&context, device))
+        ((int (*)(void*))find("cuCtxSetCurrent"))(context);
     ((int (*)(Address*, size_t))find("cuMemAlloc_v2"))(&at, (size_t)size);
     return (void*)at;
 }

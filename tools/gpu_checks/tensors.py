@@ -46,12 +46,13 @@ def tensors(_: Path) -> Result:
     optimizer.step()
     loss = model(given).sum()
     sums = hiwater.contrib.torch.MemReporter(model).data(0).device("cuda:0").identity
+    allocated = torch.cuda.memory_allocated(0)
     figures = {
-        "allocated": sums.allocated_bytes, "torch's own": torch.cuda.memory_allocated(0), "residual": sums.residual_bytes,
+        "allocated": sums.allocated_bytes, "torch's own": allocated, "residual": sums.residual_bytes,
         "not owned": sums.unowned_bytes, **{str(kind): size for kind, size in sums.by_category.items()},
     }  # fmt: skip
     del loss
-    return Result(sums.residual_bytes == 0 and sums.allocated_bytes == torch.cuda.memory_allocated(0), figures)
+    return Result(sums.residual_bytes == 0 and sums.allocated_bytes == allocated, figures)
 
 
 @check(

@@ -47,8 +47,9 @@ class Accelerators:
         _waiting.append(self)
         self._core.on_device_library(self.start_if_loaded)
 
-    def start_if_loaded(self) -> bool:
-        """Begin if a library has been loaded since; return True if no further call is needed."""
+    def start_if_loaded(self) -> bool | None:
+        """Begin if a library has been loaded since; return True if no further call is needed, and None if one is
+        needed soon, because the program is importing the library."""
         if not self._start.acquire(blocking=False):
             return False
         try:
@@ -56,11 +57,18 @@ class Accelerators:
         finally:
             self._start.release()
 
-    def _start_if_ready(self) -> bool:
+    def _start_if_ready(self) -> bool | None:
         if self._sampler is not None:
             return True
-        is_ready = self._is_library_loaded() and not is_import_under_way(self._core.DEVICE_LIBRARIES)
-        return is_ready and self._begin_late()
+        if not self._is_library_loaded():
+            return False
+        if not is_import_under_way(self._core.DEVICE_LIBRARIES):
+            return self._begin_late()
+        # The program may allocate right after the import, before a next check. Histories need nothing of a library that
+        # is not complete, and wait for CUDA in torch's own queue.
+        if not is_import_under_way(()):
+            self._begin_histories()
+        return None
 
     def _begin_late(self) -> bool:
         self._leave_waiting()
@@ -111,7 +119,10 @@ class Accelerators:
         return any(name in sys.modules for name in self._core.DEVICE_LIBRARIES)
 
     def _begin_histories(self) -> None:
-        if not self._wants_histories or self._histories is not None:
+        if not self._wants_histories:
+            return
+        if self._histories is not None:
+            self._histories.check()
             return
         from hiwater.recording.device_histories import DeviceHistories
 

@@ -81,12 +81,13 @@ class TorchHistory:
 
 
 def _torch() -> Any:
-    """The module torch, if the program has loaded it with its CUDA part; else None."""
-    torch = sys.modules.get("torch")
-    if torch is None or "torch.cuda.memory" not in sys.modules:
+    """The module torch, if its CUDA part is complete, which may be before torch is; else None."""
+    torch, cuda = sys.modules.get("torch"), sys.modules.get("torch.cuda")
+    if torch is None or cuda is None or "torch.cuda.memory" not in sys.modules:
         return None
-    is_being_imported = getattr(getattr(torch, "__spec__", None), "_initializing", False)
-    return None if is_being_imported else torch
+    is_being_imported = getattr(getattr(cuda, "__spec__", None), "_initializing", False)
+    # An import puts the module into its package at its very end.
+    return torch if not is_being_imported and torch.__dict__.get("cuda") is cuda else None
 
 
 def is_enabled(torch: Any) -> bool:
