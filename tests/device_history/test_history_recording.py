@@ -5,8 +5,10 @@ import functools
 import importlib.util
 import os
 import pickle
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -232,6 +234,22 @@ def test_torch_that_is_loaded_later_is_noticed_by_the_engine(tmp_path):
     assert device.peak.allocated_bytes == 3 << 20
 
 
+@needs_engine
+def test_a_program_that_allocates_right_after_its_import_of_torch_meets_our_call_in_the_queue(tmp_path):
+    """The installed torch, except that its version says that it is built for CUDA."""
+    real = Path(torch.__file__).parent
+    (tmp_path / "torch").mkdir()
+    for entry in real.iterdir():
+        if entry.name not in {"version.py", "__pycache__"}:
+            (tmp_path / "torch" / entry.name).symlink_to(entry)
+    version = re.sub(r"^cuda\b.*", "cuda = '13.0'", (real / "version.py").read_text(), flags=re.MULTILINE)
+    (tmp_path / "torch" / "version.py").write_text(version)
+    program = tmp_path / "at_once.py"
+    program.write_text("import torch\nprint([call.__name__ for call, _ in torch.cuda._queued_calls])\n")
+    done = run_hiwater("run", "-o", tmp_path / "run.hiw", program, environment={"PYTHONPATH": str(tmp_path)})
+    assert done.returncode == 0 and "_run_calls" in done.stdout, done.stdout + done.stderr
+
+
 INSIDE = """
 import sys, time
 sys.path.insert(0, {helpers!r})
@@ -387,7 +405,8 @@ def test_on_a_gpu_the_history_has_the_peak_that_torch_counts(tmp_path):
         kept = [torch.empty(1 << 20, device="cuda") for _ in range(8)]
         del kept[::2]
     peak = torch.cuda.memory_stats()["requested_bytes.all.peak"]
-    (device,) = hiwater.open(tmp_path / "run.hiw").device_histories
+    histories = hiwater.open(tmp_path / "run.hiw").device_histories
+    (device,) = [history for history in histories if history.device == "cuda:0"]  # JAX may be loaded, too
     assert device.peak.allocated_bytes == peak and device.end.allocated_bytes == before + 4 * (4 << 20)
     assert any(frame.file == __file__ for stack in device.peak.stacks for frame in stack.frames)
 

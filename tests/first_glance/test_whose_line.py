@@ -71,6 +71,7 @@ def place(tmp_path: Path) -> Place:
         ("<attrs generated __init__ app.Reading>", ownership.LIBRARY),
         ("<lambdifygenerated-1>", ownership.LIBRARY),
         ("<template>", ownership.LIBRARY),
+        ("<_remote_module_non_scriptable>.py", ownership.LIBRARY),
         ("<frozen runpy>", ownership.LIBRARY),
         ("<frozen importlib._bootstrap>", ownership.IMPORTS),
         ("/app/templates/page.html", ownership.LIBRARY),

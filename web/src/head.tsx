@@ -81,8 +81,7 @@ function Headline({ capture, onSource }: Props) {
   return (
     <p class="answer">
       {printable(answer.before)}
-      <Place capture={capture} line={keyOf(capture, headline)} onSource={onSource} />
-      {printable(answer.after)}
+      <Place capture={capture} line={keyOf(capture, headline)} after={printable(answer.after)} onSource={onSource} />
       {finding && (
         <span class="advice">
           {finding.rule}: {finding.saving.words}. {finding.change}
@@ -110,8 +109,8 @@ function NetChange({ capture, onSource }: Props) {
   );
 }
 
-/** A line with its source; a button where the page has the file. */
-function Place({ capture, line, onSource }: Props & { line: Key }) {
+/** A line, what a sentence says `after` it, and its source; a button where the page has the file. */
+function Place({ capture, line, after, onSource }: Props & { line: Key; after?: string }) {
   const source = line.file < 0 || line.gone ? null : sourceLine(capture, line.file, line.line);
   const place = placeOf(capture, line);
   return (
@@ -124,6 +123,7 @@ function Place({ capture, line, onSource }: Props & { line: Key }) {
       ) : (
         <span class="muted">{place}</span>
       )}
+      {after}
       {source && <code class="quote">{shortened(source.trim(), 140)}</code>}
     </>
   );

@@ -39,7 +39,7 @@ def rules(
         ("", LIBRARY),
         (IMPORT_SYSTEM + "*", IMPORTS),
         *((name, OWN) for name in typed),
-        ("<*>", LIBRARY),
+        ("<*>*", LIBRARY),  # torch has `<_remote_module_non_scriptable>.py`
         *((file, LIBRARY) for file in launchers),
         *((pattern, OWN) for name in own for pattern in _patterns(name)),
         *((pattern, RUN) for name in run for pattern in _patterns(name)),

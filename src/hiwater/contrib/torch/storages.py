@@ -176,7 +176,8 @@ def is_pinned(piece: Piece) -> bool:
     if piece.handle is None or piece.device != "cpu" or piece.place is not Place.memory or not _has_a_running_device():
         return False
     try:
-        return bool(piece.handle.is_pinned())
+        # The storage's own is_pinned() passes a device on, for which torch warns that this is deprecated.
+        return bool(torch.empty(0, dtype=torch.uint8).set_(piece.handle).is_pinned())
     except (RuntimeError, NotImplementedError, TypeError):
         return False
 

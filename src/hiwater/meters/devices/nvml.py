@@ -3,8 +3,8 @@ process (extra `gpu`).
 
 It needs no context on a card. All its calls take one lock in the driver, and the list of processes takes milliseconds
 under it. So that list is read at most once a second, and memory figures at most 20 times a second. The driver ignores
-PID namespaces: in a container it lists the host's process numbers, so this process cannot find its own. Not yet tested
-on a real GPU.
+PID namespaces: in a container it lists the host's process numbers, so this process cannot find its own.
+docs/gpu.md says what was seen on a real GPU.
 """
 
 from __future__ import annotations
