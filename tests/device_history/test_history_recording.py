@@ -20,6 +20,7 @@ from hiwater.capture import attachments
 from hiwater.cli import main
 from hiwater.errors import BadRequest, CaptureUnwritable, CorruptCapture
 from hiwater.recording import device_histories
+from hiwater.recording.imports_under_way import is_loop_under_way
 from places import HELPERS
 from recording import needs_engine
 from snapshot_double import Allocator, frame
@@ -248,6 +249,43 @@ def test_a_program_that_allocates_right_after_its_import_of_torch_meets_our_call
     program.write_text("import torch\nprint([call.__name__ for call, _ in torch.cuda._queued_calls])\n")
     done = run_hiwater("run", "-o", tmp_path / "run.hiw", program, environment={"PYTHONPATH": str(tmp_path)})
     assert done.returncode == 0 and "_run_calls" in done.stdout, done.stdout + done.stderr
+
+
+NOTHING_LATER = """
+import sys, time
+sys.path.insert(0, {helpers!r})
+import torch
+from cuda_double import install
+
+cuda = install()
+before = set(sys.modules)
+cuda.module.init()
+cuda[0].malloc(3 << 20)
+until = time.monotonic() + 1
+while time.monotonic() < until:
+    sum(range(1000))
+print(sorted(set(sys.modules) - before))
+"""
+
+
+@needs_engine
+def test_all_that_is_imported_for_devices_comes_with_the_programs_own_import(tmp_path):
+    """An import of ours at any other moment would break a loop of the program over `sys.modules`."""
+    program = tmp_path / "program.py"
+    program.write_text(NOTHING_LATER.format(helpers=str(HELPERS)))
+    done = run_hiwater("run", "-o", tmp_path / "run.hiw", program)
+    assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
+
+
+def test_a_loop_over_the_modules_is_seen_while_it_lasts():
+    assert not is_loop_under_way()
+    for view in (sys.modules, sys.modules.values(), sys.modules.items()):
+        loop = iter(view)
+        next(loop)
+        assert is_loop_under_way()
+        for _ in loop:
+            pass
+        assert not is_loop_under_way()
 
 
 INSIDE = """

@@ -109,6 +109,22 @@ def test_a_program_in_standby_is_recorded_on_demand(tmp_path: Path) -> None:
     assert "still runs" not in words
 
 
+def test_attaching_breaks_no_loop_over_the_modules(tmp_path: Path) -> None:
+    """What hiwater imports must not come into it: "dictionary changed size during iteration"."""
+    source = """
+        import os, sys, time
+        print(os.getpid(), flush=True)
+        for module in sys.modules.values():
+            time.sleep(1.5 / len(sys.modules))
+        print("whole", flush=True)
+        time.sleep(60)
+    """
+    with running(tmp_path, source=source) as process:
+        done = run_hiwater("attach", first_line(process), "-o", "run.hiw", folder=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert process.stdout is not None and process.stdout.readline() == "whole\n"
+
+
 def test_children_by_fork_are_in_standby_too(tmp_path: Path) -> None:
     with running(tmp_path, environment={"FORKS": "1", "PYTHONWARNINGS": "error"}) as process:
         pids = {first_line(process), first_line(process)}

@@ -6,9 +6,11 @@ from __future__ import annotations
 import _thread
 import os
 import sys
+from contextlib import suppress
 
 import hiwater
-from hiwater.recording.imports_under_way import is_import_under_way
+from hiwater import _registry
+from hiwater.recording.imports_under_way import is_import_under_way, is_loop_under_way
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,7 +20,9 @@ if TYPE_CHECKING:
     from hiwater.recording.device_sampler import DeviceSampler
 
 _PATIENCE_SECONDS = 2.0
+_MOST_POSTPONED = 10
 _waiting: list[Accelerators] = []
+_is_loaded = False
 
 
 class Accelerators:
@@ -30,6 +34,7 @@ class Accelerators:
         self._wants_histories = histories
         self._histories: DeviceHistories | None = None
         self._sampler: DeviceSampler | None = None
+        self._postponed = 0
         # Locked by the call that starts the sampler, and for ever once the recording ends. The engine's check may come
         # in the middle of another start, and threads may start at the same time.
         self._start = _thread.allocate_lock()
@@ -63,12 +68,19 @@ class Accelerators:
         if not self._is_library_loaded():
             return False
         if not is_import_under_way(self._core.DEVICE_LIBRARIES):
-            return self._begin_late()
-        # The program may allocate right after the import, before a next check. Histories need nothing of a library that
-        # is not complete, and wait for CUDA in torch's own queue.
+            return False if self._is_to_wait_for_a_loop() else self._begin_late()
+        # The program is importing a library. It may allocate right after that, before a next check. Histories need
+        # nothing of a library that is not complete, and wait for CUDA in torch's own queue.
         if not is_import_under_way(()):
+            _load()
             self._begin_histories()
         return None
+
+    def _is_to_wait_for_a_loop(self) -> bool:
+        """Whether a loop over `sys.modules` is under way, which imports would break. A generator that is never ended
+        must not hold us up for ever."""
+        self._postponed += 1
+        return not _is_loaded and self._postponed <= _MOST_POSTPONED and is_loop_under_way()
 
     def _begin_late(self) -> bool:
         self._leave_waiting()
@@ -138,6 +150,24 @@ class Accelerators:
     def _leave_waiting(self) -> None:
         if self in _waiting:
             _waiting.remove(self)
+
+
+def _load() -> None:
+    """Import all that devices need, while the program imports modules anyway. Later it may be in a loop over
+    `sys.modules`."""
+    global _is_loaded  # noqa: PLW0603 - a module is imported once
+    if _is_loaded:
+        return
+    _is_loaded = True
+    from hiwater.meters.devices import device_meter, nvml, reconcile  # noqa: F401 - loaded
+    from hiwater.recording import device_histories, device_sampler  # noqa: F401 - loaded
+    from hiwater.scopes import manager  # noqa: F401 - loaded
+
+    entries = [home for name, home in _registry.DEVICE_LIBRARIES.items() if name in sys.modules]
+    for entry in (*entries, _registry.TORCH_HISTORY, _registry.DEVICE_REFUSALS):
+        _registry.load(entry)
+    with suppress(ImportError):  # the extra `gpu`
+        import pynvml  # noqa: F401 - loaded
 
 
 def check_now() -> None:

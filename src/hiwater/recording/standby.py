@@ -14,6 +14,7 @@ from contextlib import suppress
 from hiwater import _standby
 from hiwater._os import control_file, unrecorded
 from hiwater._os.own_command import is_own_command
+from hiwater.recording.imports_under_way import is_loop_under_way
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -86,6 +87,8 @@ class Standby:
 
 
 def _answer(content: memoryview, _: None) -> None:
+    if is_loop_under_way():  # in half a second, the request will still be pending
+        return
     request = control_file.pending(content)
     if request is not None:
         control_file.answer(content, _answered(request))
