@@ -25,6 +25,7 @@ import hiwater.contrib.torch  # noqa: E402
 from hiwater.errors import BadRequest, EstimateFailed, StepFailed, StepNeedsValues  # noqa: E402
 
 MIB = 2**20
+HOPPERS = 2 * 32 * MIB  # the workspaces of cuBLAS, of forward's thread and of autograd's
 SEEN = [name for name in models.MODELS if name != "lstm"]
 # Compared with the CPU's own operators: the profiler's trace, a plain loop, no code in common with the estimate.
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")
@@ -57,6 +58,10 @@ def estimate(*arguments, **options):
     assert max(point["bytes"] for point in found.timeline) == found.peak_allocated_bytes
     assert all(sum(point["categories"].values()) == point["bytes"] for point in found.timeline)
     return found
+
+
+def without_workspaces(found):
+    return found.peak_allocated_bytes - found.category("cuBLAS workspaces")
 
 
 def error(found, real):
@@ -177,7 +182,8 @@ def test_hooks_that_step_in_backward_are_within_a_percent():
     plain = make()
     for parameter in plain[0].parameters():
         parameter._post_accumulate_grad_hooks.clear()
-    assert found.peak_allocated_bytes < 0.8 * estimate(*plain, device="T4").peak_allocated_bytes
+    whole = estimate(*plain, device="T4")
+    assert without_workspaces(found) < 0.8 * without_workspaces(whole)
     assert error(whole_step(), models.real_peak(make, train)) < 0.01
 
 
@@ -312,7 +318,7 @@ def test_adam_in_float32_takes_sixteen_bytes_a_parameter_and_foreach_four_more_f
     # One parameter at a time needs the root of its variance, that divided, and the last one's, whose name is still
     # bound.
     extra = 3 * 4 * MIB if options.get("foreach") is False else 0
-    assert peak == pytest.approx(bytes_each * count + extra, rel=1e-3)
+    assert peak == pytest.approx(bytes_each * count + extra + HOPPERS, rel=1e-3)
 
 
 def gpt(batch_size):
@@ -339,7 +345,8 @@ def test_gpt_2_small_takes_what_its_parameters_say():
     unsplit = 4 * (
         148 * MIB - table
     )  # of the words' table, its gradient and moments: less than 1 MiB each, so never split off
-    assert kept == pytest.approx(16 * count + 128 * words * 4 + unsplit, rel=1e-4)
+    workspaces = 2 * 8.125 * MIB
+    assert kept == pytest.approx(16 * count + 128 * words * 4 + unsplit + workspaces, rel=1e-3)
 
 
 @pytest.mark.parametrize(("batch", "length", "width", "heads"), [(2, 512, 512, 8)])
@@ -358,15 +365,18 @@ def test_a_transformers_activations_are_those_of_the_literature(batch, length, w
 def test_attention_keeps_its_output_and_one_number_a_row():
     q, k, v = (torch.empty(8, 16, 2048, 64, dtype=torch.float16) for _ in range(3))
     found = estimate(
-        lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True), (q, k, v), mode="inference", steps=1
-    )
+        lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True), (q, k, v), mode="inference", steps=1,
+        device="A100 80GB",
+    )  # fmt: skip
     assert found.category("inputs") == 96 * MIB
     assert found.peak_allocated_bytes == (96 + 32 + 1) * MIB
 
 
 def test_attention_in_training_adds_the_sums_of_flash():
     q, k, v = (torch.empty(2, 8, 1024, 64, dtype=torch.bfloat16, requires_grad=True) for _ in range(3))
-    found = estimate(lambda q, k, v: F.scaled_dot_product_attention(q, k, v).sum(), (q, k, v), steps=1)
+    found = estimate(
+        lambda q, k, v: F.scaled_dot_product_attention(q, k, v).sum(), (q, k, v), steps=1, device="A100 80GB"
+    )
     one, row = 2 * 8 * 1024 * 64 * 2, 2 * 8 * 1024 * 4
     # inputs, output, logsumexp, three gradients, the sums of rows, and the query's gradient in float32; numbers of one
     # element besides
@@ -377,7 +387,7 @@ def test_dropout_on_a_card_keeps_a_mask_of_bytes():
     x = torch.randn(1024, 1024, requires_grad=True)
     card = estimate(lambda x: F.dropout(x, 0.1).sum(), (x,), steps=1)
     cpu = estimate(lambda x: F.dropout(x, 0.1).sum(), (x,), steps=1, device="cpu")
-    assert card.steps[1]["phases"]["forward"] == (4 + 4 + 1) * MIB + 512
+    assert card.steps[1]["phases"]["forward"] == (4 + 4 + 1) * MIB + 3 * 512  # the sum, and two buffers to make it
     assert cpu.steps[1]["phases"]["forward"] == (4 + 4 + 4) * MIB + 4
 
 
@@ -394,10 +404,7 @@ def test_autocast_for_a_card_takes_softmax_in_float32():
     found = estimate(Net(), torch.randn(1024, 1024), mode="inference", steps=1)
     # weight and input, both in half as well until autocast ends, the product in half, in float32, and the softmax of
     # that
-    assert (
-        found.peak_allocated_bytes == (4 + 4 + 2 + 2 + 2 + 4 + 4) * MIB
-        or found.peak_allocated_bytes == (4 + 4 + 2 + 2 + 4 + 4) * MIB
-    )
+    assert without_workspaces(found) in {(4 + 4 + 2 + 2 + 2 + 4 + 4) * MIB, (4 + 4 + 2 + 2 + 4 + 4) * MIB}
 
 
 def test_sizes_are_rounded_and_reserved_in_segments_on_a_card_alone():
@@ -405,7 +412,7 @@ def test_sizes_are_rounded_and_reserved_in_segments_on_a_card_alone():
     card, cpu = (estimate(net, torch.randn(1, 10), device=device, mode="inference") for device in ("T4", "cpu"))
     assert card.category("parameters") == 1024
     assert card.peak_allocated_bytes % 512 == 0
-    assert card.peak_reserved_bytes == 2 * MIB
+    assert card.peak_reserved_bytes == (2 + 20) * MIB  # the second segment is for a workspace of 8.125 MiB
     assert card.peak_used_bytes == card.peak_reserved_bytes + card.context_bytes
     assert (cpu.category("parameters"), cpu.peak_reserved_bytes, cpu.fits) == (440, None, None)
 
@@ -540,16 +547,16 @@ def test_the_verdict_follows_from_what_the_allocator_must_get():
     net = nn.Linear(4096, 4096, bias=False)
     optimizer = torch.optim.Adam(net.parameters())
     x = torch.randn(1, 4096)
-    plenty = estimate(net, x, optimizer, device="T4")
+    plenty = estimate(net, x, optimizer, device="H100 80GB")
     assert plenty.fits
     assert plenty.margin_bytes == plenty.total_bytes - plenty.context_bytes - plenty.peak_reserved_bytes
     context = plenty.context_bytes
     exact = estimate(net, x, optimizer, device=plenty.peak_reserved_bytes + context)
     assert (exact.fits, exact.margin_bytes, exact.fits_only_by_retrying) == (True, 0, False)
-    none = estimate(net, x, optimizer, device=128 * MIB + context)
+    none = estimate(net, x, optimizer, device=192 * MIB + context)
     assert not none.fits
     assert none.needed_bytes >= none.peak_allocated_bytes - 2 * MIB
-    assert none.margin_bytes == 128 * MIB - none.needed_bytes < 0
+    assert none.margin_bytes == 192 * MIB - none.needed_bytes < 0
     enough = estimate(net, x, optimizer, device=none.needed_bytes + context)
     assert enough.fits
     assert not estimate(net, x, optimizer, device=none.needed_bytes - 2 * MIB + context).fits
@@ -657,7 +664,7 @@ def test_the_package_and_the_function_are_one_name():
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", ["mlp", "conv", "encoder", "checkpointed"])
 def test_a_real_card_agrees_within_a_tenth(name):
-    """Not yet seen on one: the workspaces of its libraries are left out on both sides by running a step first."""
+    """The workspaces of its libraries are left out on both sides, by running a step first."""
     if not torch.cuda.is_available():
         pytest.skip("no GPU")
     found = hiwater.contrib.torch.estimate(
@@ -684,7 +691,7 @@ def test_a_real_card_agrees_within_a_tenth(name):
     workspaces = held - sum(-(-t.untyped_storage().nbytes() // 512) * 512 for t in known.values())
     torch.cuda.reset_peak_memory_stats()
     models.train(made)
-    assert error(found, torch.cuda.max_memory_allocated() - workspaces) < 0.1
+    assert without_workspaces(found) == pytest.approx(torch.cuda.max_memory_allocated() - workspaces, rel=0.1)
 
 
 def test_modules_of_a_list_are_one_row_in_the_text():

@@ -127,7 +127,8 @@ def _request(
         )
     return {
         "task": task, "is_card": is_card, "device": card.name if card else "cpu", "total_bytes": card.total_bytes if card else None,
-        "context_bytes": context_bytes if card else 0, "mode": mode, "steps": steps, "accumulate": accumulate,
+        "context_bytes": context_bytes if card else 0,
+        "capability": card.capability if card else None, "processors": card.processors if card else None, "mode": mode, "steps": steps, "accumulate": accumulate,
         "dtype": None if dtype is None else str(dtype), "autocast": None if autocast is None else str(autocast),
     }  # fmt: skip
 

@@ -8,12 +8,14 @@ the matrix of scores. The changes to torch are permanent, so this runs only in t
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import nn
 from torch.nn import functional
+
+from hiwater.contrib.torch.estimate.hidden import HiddenStorage
 
 
 def install() -> None:
@@ -97,13 +99,12 @@ def _attention(
     return output, weights
 
 
-def _of_flash_backward(gradient: torch.Tensor, *_: Any) -> list[torch.Tensor]:
-    """The gradient with heads after rows and contiguous, as the kernel reads it."""
-    turned = gradient.transpose(1, 2)
-    return [] if turned.is_contiguous() else [turned.contiguous()]
+_FLASH_BACKWARD = getattr(torch.ops.aten, "_scaled_dot_product_flash_attention_for_cpu_backward", None)
 
 
-HIDDEN: dict[Any, Callable[..., list[torch.Tensor]]] = {}
-"""Operators, and what they allocate in addition to their results as long as these live."""
-if hasattr(torch.ops.aten, "_scaled_dot_product_flash_attention_for_cpu_backward"):
-    HIDDEN[torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default] = _of_flash_backward
+def hidden(function: Any, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Iterator[HiddenStorage]:
+    """The gradient with heads after rows and contiguous, as the backward of flash attention reads it."""
+    if _FLASH_BACKWARD is not None and getattr(function, "overloadpacket", None) is _FLASH_BACKWARD:
+        gradient = args[0]
+        if not gradient.transpose(1, 2).is_contiguous():
+            yield HiddenStorage(gradient.numel() * gradient.element_size())

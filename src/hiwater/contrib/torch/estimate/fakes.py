@@ -2,62 +2,100 @@
 
 from __future__ import annotations
 
-import inspect
+import contextlib
+import functools
+import sysconfig
+from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.utils._pytree import tree_map
+from torch.utils.data import DataLoader, Dataset
+
+_LIBRARIES = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
+_NOT_WALKED = (type, ModuleType, str, bytes, int, float, Dataset, DataLoader)  # data stay on the host
+_OF_MODULES = ("_parameters", "_buffers", "_modules")
 
 
 class Fakes:
-    """Maps real tensors and storages to their fakes, so that tied tensors, views and optimizers keep their meaning."""
+    """Maps real tensors and storages to their fakes, so that tied tensors, views and optimizers keep their meaning.
+
+    It walks what the parts of a step reach: containers, attributes, partial functions, methods, and the closures,
+    globals and defaults of functions. What libraries have as globals is not the step's.
+    """
 
     def __init__(self) -> None:
-        self.modules: list[nn.Module] = []
+        self.tensors: list[torch.Tensor] = []
         self.optimizers: list[torch.optim.Optimizer] = []
+        self._modules: list[nn.Module] = []
+        self._seen: dict[int, Any] = {}
         self._tensors: dict[int, torch.Tensor] = {}
         self._bases: dict[tuple[int, torch.dtype], torch.Tensor] = {}
         self._kept: list[Any] = []  # keeps the real ones alive: their addresses identify them
 
+    @property
+    def modules(self) -> list[nn.Module]:
+        """The modules that were reached, without those that are parts of others."""
+        parts = {id(part) for module in self._modules for part in module.modules() if part is not module}
+        return [module for module in self._modules if id(module) not in parts]
+
     def of(self, value: Any) -> Any:
-        """The value with all its real tensors replaced by fakes. Modules and optimizers are changed in place."""
-        return tree_map(self._one, value)
-
-    def _one(self, value: Any) -> Any:
+        """The value with fakes for its real tensors. What can be changed is changed in place."""
+        if isinstance(value, torch.Tensor):
+            self.tensors.append(self._tensor(value))
+            return self.tensors[-1]
+        if isinstance(value, (tuple, list, dict)):
+            return self._container(value)
+        if isinstance(value, _NOT_WALKED) or id(value) in self._seen:
+            return value
+        self._seen[id(value)] = value
         if isinstance(value, nn.Module):
+            self._modules.append(value)
             self._change_module(value)
-            self.modules.append(value)
         elif isinstance(value, torch.optim.Optimizer):
-            self._change_optimizer(value)
             self.optimizers.append(value)
-        elif isinstance(value, torch.Tensor):
-            return self._tensor(value)
+            self._change_optimizer(value)
+        elif isinstance(value, FunctionType):
+            self._change_function(value)
+        elif isinstance(value, MethodType):
+            self.of(value.__func__)
+            self.of(value.__self__)
+        elif isinstance(value, functools.partial):
+            setstate = value.__setstate__  # type: ignore[attr-defined]  # the only way to change one
+            setstate((self.of(value.func), self.of(value.args), self.of(value.keywords), vars(value)))
+        elif hasattr(value, "__dict__"):
+            self._container(vars(value))
         return value
 
-    def change_what_it_uses(self, function: Any) -> None:
-        """Replace the tensors that a function reaches through its closure, its globals, its object and its defaults."""
-        inner = inspect.unwrap(getattr(function, "__func__", getattr(function, "func", function)))
-        self._one(getattr(function, "__self__", None))
-        code = getattr(inner, "__code__", None)
-        if code is None:
-            return
-        for cell in inner.__closure__ or ():
-            try:
-                cell.cell_contents = self._with_keys(self.of(cell.cell_contents))
-            except ValueError:  # not filled yet
-                continue
-        for name in code.co_names:
-            if name in inner.__globals__:
-                self.of(inner.__globals__[name])
-                if isinstance(inner.__globals__[name], torch.Tensor):
-                    inner.__globals__[name] = self._tensor(inner.__globals__[name])
-
-    def _with_keys(self, value: Any) -> Any:
-        if type(value) is dict and any(isinstance(key, torch.Tensor) for key in value):
-            return {self._one(key): content for key, content in value.items()}
+    def _container(self, value: Any) -> Any:
+        if isinstance(value, tuple):
+            made = [self.of(one) for one in value]
+            is_same = all(new is old for new, old in zip(made, value, strict=True))
+            return value if is_same else type(value)(*made) if hasattr(value, "_fields") else tuple(made)
+        if id(value) in self._seen:
+            return value
+        self._seen[id(value)] = value
+        if isinstance(value, list):
+            for place, one in enumerate(value):
+                value[place] = self.of(one)
+        else:
+            for key, one in [(key, one) for key, one in value.items() if not isinstance(key, torch.Tensor)]:
+                value[key] = self.of(one)
+            for key in [key for key in value if isinstance(key, torch.Tensor)]:
+                value[self._tensor(key)] = self.of(value.pop(key))
         return value
+
+    def _change_function(self, function: FunctionType) -> None:
+        for cell in function.__closure__ or ():
+            with contextlib.suppress(ValueError):  # not filled yet
+                cell.cell_contents = self.of(cell.cell_contents)
+        function.__defaults__ = self.of(function.__defaults__)
+        function.__kwdefaults__ = self.of(function.__kwdefaults__)
+        self._container(vars(function))
+        if not function.__code__.co_filename.startswith(_LIBRARIES):
+            for name in _names(function.__code__) & function.__globals__.keys():
+                function.__globals__[name] = self.of(function.__globals__[name])
 
     def _tensor(self, real: torch.Tensor) -> torch.Tensor:
         if isinstance(real, FakeTensor):
@@ -88,7 +126,7 @@ class Fakes:
             ("_post_accumulate_grad_hooks", "register_post_accumulate_grad_hook"),
         ):
             for hook in (getattr(real, names, None) or {}).values():
-                self.change_what_it_uses(hook)
+                self.of(hook)
                 getattr(fake, register)(hook)
 
     def _base(self, real: torch.Tensor) -> torch.Tensor:
@@ -104,6 +142,9 @@ class Fakes:
                 for name, tensor in names.items():
                     if tensor is not None:
                         names[name] = self._tensor(tensor)
+            for name, value in list(vars(part).items()):
+                if isinstance(value, (torch.Tensor, list, tuple, dict)) and name not in _OF_MODULES:
+                    vars(part)[name] = self.of(value)  # what is kept from torch's registers, such as a list of modules
             if isinstance(part, nn.RNNBase) and hasattr(part, "_init_flat_weights"):
                 part._init_flat_weights()  # it has its own list of the weights
 
@@ -113,3 +154,9 @@ class Fakes:
         for parameter in list(optimizer.state):
             state = optimizer.state.pop(parameter)
             optimizer.state[self._tensor(parameter)] = self.of(state)
+
+
+def _names(code: CodeType) -> set[str]:
+    """The names that this code and the functions in it use."""
+    inner = [_names(constant) for constant in code.co_consts if isinstance(constant, CodeType)]
+    return set(code.co_names).union(*inner)

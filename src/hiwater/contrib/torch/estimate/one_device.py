@@ -6,7 +6,9 @@ permanent, so this runs only in the process of the estimate.
 
 from __future__ import annotations
 
+import copy
 import importlib
+import sys
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +16,9 @@ from typing import Any
 import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.nn import functional
+
+from hiwater.contrib.torch.estimate import arrivals
 
 
 def settle() -> None:
@@ -24,8 +29,10 @@ def settle() -> None:
     torch.set_default_device(None)
     torch.set_default_device = _nothing()
     torch.Tensor.to = _to
-    torch.Tensor.cuda, torch.Tensor.pin_memory = _itself(), _itself()
+    torch.Tensor.__deepcopy__ = _deepcopy
+    torch.Tensor.cuda, torch.Tensor.pin_memory = _cuda, _itself()
     nn.Module._apply = _apply
+    functional.linear = _linear
     torch.compile, nn.Module.compile = _uncompiled, _nothing()
     # The last is called where a tensor is to be made on a card, before any mode can change that (seen with torch 2.2).
     for name in ("synchronize", "set_device", "empty_cache", "manual_seed", "manual_seed_all", "init", "_lazy_init"):
@@ -36,8 +43,17 @@ def settle() -> None:
     # this name
     else:
         torch.overrides.has_torch_function = lambda given: any(isinstance(one, torch.Tensor) for one in given)
+    nn.init._no_grad_trunc_normal_ = lambda tensor, *_, **__: tensor  # some versions repeat it until the values fit
     _settle_autocast()
     _settle_optimizers()
+
+
+def settle_libraries() -> None:
+    """Let libraries that were imported since treat fake tensors as plain ones: transformers makes masks for them that
+    it leaves out for others."""
+    library = sys.modules.get("transformers.utils.import_utils")
+    if library is not None:
+        library.is_fake_tensor = lambda _: False  # type: ignore[attr-defined]
 
 
 def _nothing() -> Callable[..., None]:
@@ -54,20 +70,62 @@ def _uncompiled(model: Any = None, **_options: Any) -> Any:
     return model if model is not None else lambda function: function
 
 
+_torch_linear = functional.linear
+_running_linear: list[None] = []
+
+
+def is_linear_running() -> bool:
+    return bool(_running_linear)
+
+
+def _linear(*arguments: Any, **options: Any) -> torch.Tensor:
+    """`linear`, and a note that it runs: it adds a bias in place, but not to fake tensors (Linear.cpp in ATen)."""
+    _running_linear.append(None)
+    try:
+        return _torch_linear(*arguments, **options)
+    finally:
+        _running_linear.pop()
+
+
+def _cuda(self: torch.Tensor, *_arguments: Any, **_options: Any) -> torch.Tensor:
+    arrivals.note(self)
+    return self
+
+
 _tensor_to = torch.Tensor.to
 
 
 def _to(self: torch.Tensor, *arguments: Any, **options: Any) -> torch.Tensor:
     """`Tensor.to` without its device. A tensor that has the type already is returned unchanged, as by torch."""
-    given = [*arguments, options.get("other"), options.get("dtype")]
+    given = [*arguments, *(options.get(name) for name in ("other", "dtype", "device"))]
     dtype = next((value for value in given if isinstance(value, torch.dtype)), None)
     other = next((value for value in given if isinstance(value, torch.Tensor)), None)
+    device = next((value for value in given if isinstance(value, (str, torch.device))), "cpu")
     if other is not None:
         dtype = other.dtype
     kept = {name: options[name] for name in ("copy", "memory_format") if options.get(name) is not None}
-    if dtype is None and not kept:
-        return self
-    return _tensor_to(self, dtype or self.dtype, **kept)
+    moved = self if dtype is None and not kept else _tensor_to(self, dtype or self.dtype, **kept)
+    if torch.device(device).type != "cpu" or (other is not None and arrivals.is_noted(other)):
+        arrivals.note(moved)
+    return moved
+
+
+_tensor_deepcopy = torch.Tensor.__deepcopy__
+
+
+def _deepcopy(self: torch.Tensor, memo: dict[int, Any]) -> torch.Tensor:
+    """A copy with a storage of its own. torch gives a copy of a fake tensor a storage that its views do not share."""
+    if not isinstance(self, FakeTensor):
+        return _tensor_deepcopy(self, memo)
+    if id(self) not in memo:
+        with torch.no_grad():
+            memo[id(self)] = made = self.clone()
+        vars(made).update({name: value for name, value in vars(self).items() if name not in vars(made)})
+        made.requires_grad_(self.requires_grad)
+        if self.grad is not None:
+            made.grad = copy.deepcopy(self.grad, memo)
+    found: torch.Tensor = memo[id(self)]
+    return found
 
 
 def _apply(self: nn.Module, function: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> nn.Module:

@@ -10,8 +10,8 @@ from hiwater.capture.document_types import Keywords, Signed
 
 CONTEXT_BYTES = 512 * 2**20
 NOT_COUNTED = (
-    "workspaces of cuBLAS, cuBLASLt and cuDNN (8.1 MiB at the first matrix product, 32 MiB on Hopper; convolutions as the algorithm asks)",
-    "temporaries inside a kernel that torch's operators do not show, and the workspace and reserve of native LSTM, GRU and RNN",
+    "workspaces of cuDNN's convolutions (as the chosen algorithm asks), and the workspace and reserve of native LSTM, GRU and RNN",
+    "temporaries inside a kernel that neither torch's operators show nor hiwater models: sorting, scans, some norms",
     "custom CUDA, Triton and torch.compile kernels: their own operators are not run, or run as their CPU twins",
     "NCCL's buffers, DDP's buckets, FSDP's gathered shards, and other processes on the card",
     "fragmentation beyond the model: several streams, expandable segments, CUDA graphs' private pools, other libraries' pools",
@@ -114,7 +114,7 @@ class EstimateData:
 
     def category(self, name: str) -> int:
         """Bytes of one category at the peak: parameters, gradients, optimizer state, activations, temporaries,
-        inputs, buffers."""
+        inputs, buffers, cuBLAS workspaces."""
         return self.at_peak["categories"].get(name, 0)
 
     def to_dict(self) -> dict[str, Any]:

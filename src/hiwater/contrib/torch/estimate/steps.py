@@ -12,7 +12,8 @@ from torch import nn
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils._pytree import tree_leaves, tree_map
 
-from hiwater.contrib.torch.estimate.trace import NOWHERE
+from hiwater.contrib.torch.estimate import arrivals
+from hiwater.contrib.torch.estimate.trace import NOWHERE, CodePlace
 from hiwater.contrib.torch.estimate.tracker import StorageTracker
 from hiwater.errors import BadRequest
 
@@ -35,6 +36,7 @@ class Workload:
         self.inputs = inputs
         self.optimizer = optimizer
         self.modules = [function] if isinstance(function, nn.Module) else []
+        self.captured: list[torch.Tensor] = []  # in closures, globals and attributes of the functions
         self.optimizers = [optimizer] if optimizer is not None else []
         self.loss = loss
         self.is_training = options["mode"] == "train"
@@ -43,6 +45,9 @@ class Workload:
         self.autocast = _type_of(options["autocast"])
         self.notes: list[str] = []
         self.backward_ran = self.optimizer_ran = False
+        self.is_whole_step = (
+            False  # whether the function runs backward and the optimizer, and so drops gradients where it does
+        )
         self._convert(_type_of(options["dtype"]))
 
     @property
@@ -102,18 +107,24 @@ def run(job: Workload, tracker: StorageTracker, is_card: bool) -> None:
 
 def _track_existing(job: Workload, tracker: StorageTracker, is_card: bool) -> None:
     tracker.begin(0, "before")
-    names = {id(parameter): name for name, parameter in job.named("named_parameters")}
-    for parameter in job.parameters():
-        module = names.get(id(parameter), "").rpartition(".")[0]
-        tracker.track(parameter, "parameters", NOWHERE._replace(module=module))
-        if parameter.grad is not None:
-            tracker.track(parameter.grad, "gradients", NOWHERE._replace(module=module))
-    for name, buffer in job.named("named_buffers"):
-        tracker.track(buffer, "buffers", NOWHERE._replace(module=name.rpartition(".")[0]))
-    for tensor in _tensors(job.inputs):
-        tracker.track(tensor, "inputs", NOWHERE)
+    for tensor, category, place in sorted(_existing(job), key=lambda entry: arrivals.of(entry[0])):
+        if category != "inputs" or not tracker.number_of(tensor):
+            tracker.track(tensor, category, place)
     for optimizer in job.optimizers:
         _track_optimizer_state(job, optimizer, tracker, is_card)
+
+
+def _existing(job: Workload) -> Iterator[tuple[torch.Tensor, str, CodePlace]]:
+    names = {id(parameter): name for name, parameter in job.named("named_parameters")}
+    for parameter in job.parameters():
+        place = NOWHERE._replace(module=names.get(id(parameter), "").rpartition(".")[0])
+        yield parameter, "parameters", place
+        if parameter.grad is not None:
+            yield parameter.grad, "gradients", place
+    for name, buffer in job.named("named_buffers"):
+        yield buffer, "buffers", NOWHERE._replace(module=name.rpartition(".")[0])
+    for tensor in (*_tensors(job.inputs), *job.captured):
+        yield tensor, "inputs", NOWHERE
 
 
 def _train(job: Workload, tracker: StorageTracker, is_card: bool) -> None:
@@ -123,13 +134,15 @@ def _train(job: Workload, tracker: StorageTracker, is_card: bool) -> None:
     for step in range(1, job.steps + 1):
         tracker.begin(step, "forward")
         job.optimizer_ran = False
-        _forget_gradients(job)
+        if not job.is_whole_step:
+            _forget_gradients(job)
         for _ in range(job.accumulate):
             tracker.begin(step, "forward")
             job.backward_ran = False
             # As in a plain loop, the output and loss of the last turn live until this turn assigns their names.
             with torch.autocast("cpu", job.autocast) if job.autocast else nullcontext():
                 output = job.call()
+                job.is_whole_step = job.backward_ran and (job.optimizer_ran or job.optimizer is None)
                 loss = None if job.backward_ran else _loss(job, output)
             if loss is not None:
                 loss.backward()

@@ -12,7 +12,6 @@ import functools
 import os
 import sys
 import weakref
-from collections.abc import Callable
 from functools import partial
 from types import CodeType, FrameType
 from typing import Any
@@ -22,6 +21,10 @@ from torch._subclasses.fake_tensor import DataDependentOutputException
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
 from torch.utils._pytree import tree_leaves
 
+from hiwater.contrib.torch.estimate import arrivals
+from hiwater.contrib.torch.estimate.contents import KnownContents
+from hiwater.contrib.torch.estimate.hidden import Source
+from hiwater.contrib.torch.estimate.one_device import is_linear_running
 from hiwater.contrib.torch.estimate.trace import NOWHERE, CodePlace, StepTrace, Storage
 
 _OWN_FOLDERS = tuple(os.path.dirname(path) + os.sep for path in (torch.__file__, __file__))
@@ -32,6 +35,7 @@ _DISPATCH_FOLDERS = tuple(
 _AUTOGRAD_FOLDER = os.path.dirname(torch.autograd.__file__) + os.sep
 _ITEM = "aten::_local_scalar_dense"
 _ADD, _ADD_IN_PLACE = torch.ops.aten.add.Tensor, torch.ops.aten.add_.Tensor
+_DROPOUT = torch.ops.aten.native_dropout.default  # makes its mask before its output (Dropout.cu in ATen)
 # The reference counts if one holder calls an operator: the holder, the arguments of the call twice, and the argument of
 # the count itself.
 _USES_OF_ONE_HOLDER, _STORAGE_USES_OF_ONE_HOLDER = 4, 2
@@ -54,9 +58,8 @@ class StorageTracker(TorchDispatchMode):  # type: ignore[misc]  # torch is untyp
         self.drivers: frozenset[CodeType] = (
             frozenset()
         )  # our code that calls the user's: its callers are no lines of the step
-        self.hidden: dict[
-            Any, Callable[..., list[torch.Tensor]]
-        ] = {}  # operators -> what they allocate in addition to their results
+        self.contents = KnownContents()
+        self.hidden: list[Source] = []
         self.modules: list[str] = []  # names of the modules whose forward is running, outermost first
         self._numbers: dict[int, int] = {}  # storage's address -> its number in the trace
         self._sizes: dict[int, int] = {}
@@ -78,23 +81,32 @@ class StorageTracker(TorchDispatchMode):  # type: ignore[misc]  # torch is untyp
     ) -> Any:
         kwargs = dict(kwargs or {})
         device = kwargs.get("device")
-        if device is not None and torch.device(device).type != "cpu":
+        is_for_card = device is not None and torch.device(device).type != "cpu"
+        if is_for_card:
             kwargs["device"] = torch.device("cpu")
+        if self.contents.can_read(function, args):
+            return self.contents.read(args[0])
         if self.phase == "optimizer" and function.name() == _ITEM:
             return _number(function, args[0])
-        if self.is_recording and function is _ADD and not kwargs and self._adds_in_place(*args):
+        if (
+            self.is_recording
+            and function is _ADD
+            and not kwargs
+            and (is_linear_running() or self._adds_in_place(*args))
+        ):
             function = _ADD_IN_PLACE
         if self.phase == "after" and self.is_recording and _nodes() > self._nodes_at_end:
             self.begin(self.trace.phase_starts[-1].step, "forward")  # an operation with a node for backward
         result = function(*args, **kwargs)
+        self.contents.follow(function, args, kwargs, result)
+        if not self.is_recording and (is_for_card or arrivals.is_noted(args)):
+            arrivals.note(result)
         if self.is_recording:
             self._remember_node()
-            for value in tree_leaves(result):
-                if isinstance(value, torch.Tensor):
-                    self.track(value)
-            if function in self.hidden:
-                for value in self.hidden[function](*args):
-                    self.track(value)
+            values = [value for value in tree_leaves(result) if isinstance(value, torch.Tensor)]
+            for value in reversed(values) if function is _DROPOUT else values:
+                self.track(value)
+        self._track_hidden(function, args, kwargs)
         return result
 
     def _adds_in_place(self, old: torch.Tensor, new: object) -> bool:
@@ -129,6 +141,18 @@ class StorageTracker(TorchDispatchMode):  # type: ignore[misc]  # torch is untyp
             if category:
                 tracked = self.trace.storages[self._numbers[key]]
                 tracked.category, tracked.place = category, place or tracked.place
+
+    def _track_hidden(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        temporaries = []
+        for source in self.hidden:
+            for size, category in source(function, args, kwargs):
+                if (
+                    self.is_recording or category
+                ):  # what is kept from the building of a model on exists before its first step
+                    number = self.trace.add(Storage(size, self._place(), self.phase, category))
+                    temporaries += [] if category else [number]
+        for number in reversed(temporaries):
+            self.trace.remove(number)
 
     def number_of(self, tensor: torch.Tensor) -> list[int]:
         """The numbers of this tensor's known storages in the trace."""

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import astuple
 from typing import Any
 
+from hiwater.contrib.torch.estimate.hidden import Source
 from hiwater.errors import BadRequest, HiwaterError, NotFound, NotRunnable
 
 Maker = Callable[[int | None], tuple[Any, ...]]
@@ -43,7 +44,10 @@ def _settled_and_done(make: Callable[[], Maker], request: Mapping[str, Any]) -> 
     from hiwater.contrib.torch.estimate import card_kernels, cpu_kernels, one_device, unseen
 
     one_device.settle()
-    (card_kernels if request["is_card"] else cpu_kernels).install()
+    if request["is_card"]:
+        card_kernels.install(tuple(request["capability"]))
+    else:
+        cpu_kernels.install()
     unseen.install()
     made = make()
     gc.freeze()  # torch has many objects, none of which the collector has to traverse again
@@ -69,25 +73,24 @@ def _largest_batch(make: Maker, request: Mapping[str, Any]) -> dict[str, Any]:
 
 def estimate_once(make: Maker, request: Mapping[str, Any], batch_size: int | None) -> dict[str, Any]:
     """Build the step, run it, and compute its figures: those of an Estimate except the fields of the request."""
-    from hiwater.contrib.torch.estimate import cpu_kernels, failures, figures, steps, unseen
+    from hiwater.contrib.torch.estimate import cpu_kernels, failures, figures, one_device, steps, unseen
     from hiwater.contrib.torch.estimate.fakes import Fakes
     from hiwater.contrib.torch.estimate.tracker import StorageTracker
 
     unseen.forget()
     tracker = StorageTracker()
-    if not request["is_card"]:
-        tracker.hidden = cpu_kernels.HIDDEN
+    tracker.hidden = _hidden_on_card(request) if request["is_card"] else [cpu_kernels.hidden]
     with failures.explained(), _fake_mode(), tracker:
         fakes = Fakes()
         function, inputs, optimizer, loss = fakes.of(make(batch_size))
-        for used in (function, loss):
-            if used is not None:
-                fakes.change_what_it_uses(used)
+        one_device.settle_libraries()
         job = steps.Workload(function, inputs, optimizer, loss, request)
         job.modules += [module for module in fakes.modules if module not in job.modules]
         job.optimizers += [one for one in fakes.optimizers if one not in job.optimizers]
+        job.captured = fakes.tensors
         steps.run(job, tracker, request["is_card"])
         parameters = sum(parameter.numel() for parameter in job.parameters())
+        job.notes += _note_on_unowned(job)
     notes = [*job.notes, *_notes_on(job, request["is_card"])]
     trace = tracker.trace
     del job, fakes, function, inputs, optimizer, loss, tracker
@@ -104,6 +107,16 @@ def estimate_once(make: Maker, request: Mapping[str, Any], batch_size: int | Non
     return {**found, "parameters": parameters, "notes": notes, "batch_size": batch_size}
 
 
+def _hidden_on_card(request: Mapping[str, Any]) -> list[Source]:
+    from hiwater.contrib.torch.estimate import kernel_buffers, reductions
+    from hiwater.contrib.torch.estimate.cards import Processors
+    from hiwater.contrib.torch.estimate.workspaces import Workspaces, copies
+
+    workspaces = Workspaces(tuple(request["capability"]), os.environ)
+    sums = functools.partial(reductions.buffers, Processors(*request["processors"]))
+    return [copies, workspaces.made_by, sums, kernel_buffers.buffers]
+
+
 @functools.cache
 def _fake_mode() -> Any:
     """The only fake mode of this process: tensors of two modes do not mix, and a model may be built once for several
@@ -113,11 +126,31 @@ def _fake_mode() -> Any:
     return FakeTensorMode(allow_non_fake_inputs=True)
 
 
+def _note_on_unowned(job: Any) -> list[str]:
+    """What a backward gave gradients to, although it belongs to no module, optimizer or input that is known."""
+    import torch
+
+    if not job.is_training:
+        return []
+    gc.unfreeze()
+    known = {id(tensor) for tensor in (*job.parameters(), *job.captured)}
+    tensors = [one for one in gc.get_objects() if issubclass(type(one), torch.Tensor) and id(one) not in known]
+    unowned = [one for one in tensors if one.is_leaf and one.requires_grad and one.grad is not None]
+    size = sum(one.untyped_storage().nbytes() for one in unowned)
+    if not size:
+        return []
+    return [
+        f"backward reaches {size:,} bytes of tensors of no module or optimizer in sight, which may be counted late: return their module"
+    ]
+
+
 def _notes_on(job: Any, is_card: bool) -> list[str]:
     from torch import nn
 
     parts = [part for _, part in job.named("named_modules")]
     notes = []
+    if is_card and any(isinstance(part, nn.modules.conv._ConvNd) for part in parts):
+        notes.append("cuDNN's workspaces for convolutions are not counted: allocated and reserved are lower bounds")
     if (
         not job.is_training
         and is_card

@@ -1,0 +1,218 @@
+"""`scaled_dot_product_attention` with the storages of the kernel that a card would choose. Values are not computed.
+
+Fused kernels keep their output and one float32 number a row (the logsumexp) instead of the matrix of scores. The choice
+is that of `priority_order` in `aten/src/ATen/native/transformers/cuda/sdp_utils.cpp`: on Hopper and data-center
+Blackwell cuDNN's, else flash for half precision without a mask, else the memory-efficient one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.autograd.function import once_differentiable
+from torch.nn import functional
+
+HALF = (torch.float16, torch.bfloat16)
+_FLASH_HEAD_LIMIT = 256  # check_head_dim_size_flash in sdp_utils.cpp
+_CUDNN_HEAD_LIMIT, _CUDNN_HEAD_MULTIPLE = 128, 8  # check_cudnn_tensor_shapes there
+_CUDNN_CAPABILITIES = ((9, 0), (10, 0), (10, 3))  # check_prefer_cudnn_attention there
+_CUDNN_ALIGNMENT = 256
+
+_composite_attention = functional.scaled_dot_product_attention
+
+
+def on_card(capability: tuple[int, int]) -> Callable[..., torch.Tensor]:
+    """The function for a card of this compute capability."""
+    prefers_cudnn = (  # from a cuDNN above 9.15 on, which these wheels are the first to have
+        capability in _CUDNN_CAPABILITIES
+        and torch.__version__ >= "2.11"
+        and (torch.version.cuda or "13") >= "13"
+        and os.environ.get("TORCH_CUDNN_SDPA_DEPRIORITIZED") != "1"
+    )
+
+    def attention(
+        query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_mask: torch.Tensor | None = None,
+        dropout_p: float = 0.0, is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
+    ) -> torch.Tensor:  # fmt: skip
+        if torch.is_autocast_cpu_enabled():
+            kind = torch.get_autocast_cpu_dtype()
+            query, key, value = (
+                tensor.to(kind) if tensor.is_floating_point() else tensor for tensor in (query, key, value)
+            )
+        if _is_composite(query, attn_mask):
+            options = {"enable_gqa": True} if enable_gqa else {}
+            return _composite_attention(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, **options)
+        if attn_mask is not None and attn_mask.dtype == torch.bool:
+            attn_mask = torch.empty_like(attn_mask, dtype=query.dtype)  # the kernels take a bias, so torch makes one
+        return _FusedAttention.apply(query, key, value, attn_mask, _kernel(query, attn_mask, prefers_cudnn))
+
+    return attention
+
+
+def _is_composite(query: torch.Tensor, mask: torch.Tensor | None) -> bool:
+    needs_gradient_of_mask = mask is not None and mask.requires_grad
+    return query.dim() != 4 or query.dtype == torch.float64 or query.is_nested or needs_gradient_of_mask
+
+
+def _kernel(query: torch.Tensor, mask: torch.Tensor | None, prefers_cudnn: bool) -> Any:
+    width = query.shape[-1]
+    if query.dtype not in HALF:
+        return _Efficient
+    if prefers_cudnn and width <= _CUDNN_HEAD_LIMIT and width % _CUDNN_HEAD_MULTIPLE == 0:
+        return _Cudnn
+    return _Flash if mask is None and width <= _FLASH_HEAD_LIMIT else _Efficient
+
+
+class _FusedAttention(torch.autograd.Function):  # type: ignore[misc]  # torch is untyped where types are checked
+    """Allocates like a fused kernel: output and what is kept in forward, gradients and working memory in backward."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, bias: torch.Tensor | None, kernel: Any
+    ) -> torch.Tensor:
+        random = kernel.random(query)
+        output = kernel.output(query, value)
+        is_kept = any(ctx.needs_input_grad) or kernel is _Flash
+        logsumexp = _logsumexp(query, kernel.kept_rows(query)) if is_kept else None
+        kernel.run(query)
+        ctx.kernel = kernel
+        # They are released in this order, which is that of autograd's own nodes.
+        ctx.save_for_backward(bias, key, query, value, logsumexp, output, *random)
+        return output
+
+    @staticmethod
+    @once_differentiable  # type: ignore[untyped-decorator]  # the same
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        _, key, query, value, _, output, *_ = ctx.saved_tensors
+        return (*ctx.kernel.backward(gradient, output, query, key, value), None, None)
+
+
+def _heads_last(tensor: torch.Tensor, width: int) -> torch.Tensor:
+    """Made with rows before heads, as kernels write it."""
+    batch, heads, rows, _ = tensor.shape
+    return tensor.new_empty(batch, rows, heads, width).transpose(1, 2)
+
+
+def _logsumexp(query: torch.Tensor, rows: int) -> torch.Tensor:
+    return query.new_empty(*query.shape[:2], rows, dtype=torch.float32)
+
+
+class _Kernel:
+    """What kernels have in common."""
+
+    @staticmethod
+    def random(_query: torch.Tensor) -> list[torch.Tensor]:
+        """State of the random generator on the card."""
+        return []
+
+    @staticmethod
+    def output(query: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        return _heads_last(query, value.shape[-1])
+
+    @staticmethod
+    def kept_rows(query: torch.Tensor) -> int:
+        """Of the logsumexp."""
+        return int(query.shape[2])
+
+    @staticmethod
+    def run(_query: torch.Tensor) -> None:
+        """Working memory of the forward."""
+
+
+class _Flash(_Kernel):
+    """`mha_fwd` and `mha_bwd` of flash_attn's flash_api.cpp: backward makes a float32 copy of the query's gradient,
+    rows rounded up to 128 and heads to 32 (`dq_accum`), and a float32 number a row (`softmax_d`). If several queries
+    share a key, it makes gradients for every head, which are summed at the end."""
+
+    @staticmethod
+    def backward(_gradient: torch.Tensor, _output: torch.Tensor, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        query, key, value = inputs
+        batch, heads, rows, width = query.shape
+        sums = _logsumexp(query, -(-rows // 128) * 128)
+        gradients = tuple(torch.empty_like(tensor) for tensor in inputs)
+        working = [query.new_empty(batch, sums.shape[2], heads, -(-width // 32) * 32, dtype=torch.float32)]
+        if key.shape[1] != heads:
+            working += [query.new_empty(batch, key.shape[2], heads, part.shape[3]) for part in (key, value)]
+        del sums, working
+        return gradients
+
+
+class _Efficient(_Kernel):
+    """`_efficient_attention_forward` and `_backward` of ATen's attention.cu and attention_backward.cu, which pad the
+    logsumexp's rows to 32. In float32 the sums of gradient and output (`delta`) are made before the kernel. Its
+    workspace has sums of gradients, by `workspace_size` of mem_eff_attention/kernel_backward.h."""
+
+    @staticmethod
+    def kept_rows(query: torch.Tensor) -> int:
+        return int(-(-query.shape[2] // 32) * 32)
+
+    @staticmethod
+    def backward(gradient: torch.Tensor, output: torch.Tensor, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        query, key, _ = inputs
+        gradient = gradient.transpose(1, 2).contiguous()
+        gradients = tuple(_heads_last(tensor, tensor.shape[-1]) for tensor in inputs)
+        if query.dtype in HALF:
+            delta = _logsumexp(query, query.shape[2])
+        else:
+            product = gradient * output.transpose(1, 2)
+            delta = product.sum(-1).transpose(-2, -1).contiguous()
+            del product
+        workspace = query.new_empty(_Efficient._workspace_bytes(query, key), dtype=torch.uint8)
+        del delta, workspace
+        return gradients
+
+    @staticmethod
+    def _workspace_bytes(query: torch.Tensor, key: torch.Tensor) -> int:
+        batch, heads, rows, width = query.shape
+        is_half = query.dtype in HALF
+        block_rows, block_keys, most = _efficient_block(width, is_half)
+        tile = 16 + block_rows * block_keys * 4  # GradQTempStorage: a lock, a counter, and a tile of sums
+        count = -(-rows // block_rows) * -(-width // block_keys) * tile // 4
+        if is_half and most > block_rows:  # the sums of keys and values do not fit the registers
+            keys = -(-key.shape[2] // block_keys)
+            splits = max(1, min(keys, 200 // (batch * heads)))
+            count += 2 * splits * keys * block_keys * -(-width // block_rows) * block_rows
+        return int(batch * heads * -(-count // 4) * 16)
+
+
+def _efficient_block(width: int, is_half: bool) -> tuple[int, int, int]:
+    """Rows and keys of a block, and the widest head: `dispatch_cutlassB_*_sm80` of mem_eff_attention's cutlassB.h."""
+    blocks = ((64, 64, 32), (64, 64, 64), *(((128, 64, 96), (128, 128, 128)) if is_half else ((128, 64, 128),)))
+    return next((block for block in blocks if width <= block[2]), (128, 64, 2**16))
+
+
+class _Cudnn(_Kernel):
+    """`run_cudnn_SDP_fprop` and `_bprop` of ATen's native/cudnn/MHA.cpp: output and gradients have the inputs' strides,
+    and a seed and an offset of the random generator are kept. The workspace is that of `CompositeSDPABackwardNode` in
+    cudnn-frontend's scaled_dot_product_flash_attention.h: a float32 number a row, the query's gradient in float32, and
+    gradients of keys and values for every head if several queries share one."""
+
+    @staticmethod
+    def random(query: torch.Tensor) -> list[torch.Tensor]:
+        seed, offset = (query.new_empty((), dtype=torch.int64) for _ in range(2))
+        return [offset, seed]
+
+    @staticmethod
+    def output(query: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        is_like_query = query.shape[-1] == value.shape[-1]
+        return torch.empty_like(query) if is_like_query else _heads_last(query, value.shape[-1])
+
+    @staticmethod
+    def run(query: torch.Tensor) -> None:
+        query.new_empty(_CUDNN_ALIGNMENT, dtype=torch.uint8)
+
+    @staticmethod
+    def backward(gradient: torch.Tensor, output: torch.Tensor, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        query, key, value = inputs
+        batch, heads, rows, width = query.shape
+        laid_out = torch.empty_like(output) if gradient.stride() != output.stride() else None
+        gradients = tuple(torch.empty_like(tensor) for tensor in inputs)
+        size = 4 * batch * heads * rows * (1 + width) + _CUDNN_ALIGNMENT
+        if key.shape[1] != heads:
+            size += batch * heads * key.shape[2] * (key.shape[3] + value.shape[3]) * query.element_size()
+        workspace = query.new_empty(size, dtype=torch.uint8)
+        del workspace, laid_out
+        return gradients
