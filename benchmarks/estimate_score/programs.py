@@ -1,10 +1,13 @@
-"""Programs whose memory is estimated and measured. Each function builds one as `hiwater estimate` asks for it; `STEPS`
-says how a program that is not a plain training step is run.
+"""Programs whose memory is estimated and measured. Each function builds one as `hiwater estimate` asks for it.
 
 Models have random weights: nothing is downloaded.
 """
 
 from __future__ import annotations
+
+import sys
+from functools import partial
+from pathlib import Path
 
 import torch
 from torch import nn
@@ -142,7 +145,11 @@ def bert():
 
     net = transformers.BertForSequenceClassification(transformers.BertConfig(attn_implementation="sdpa")).cuda()
     ids = torch.randint(30522, (32, 128), device="cuda")
-    batch = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": torch.zeros(32, dtype=torch.long, device="cuda")}
+    batch = {
+        "input_ids": ids,
+        "attention_mask": torch.ones_like(ids),
+        "labels": torch.zeros(32, dtype=torch.long, device="cuda"),
+    }
     return net, batch, torch.optim.AdamW(net.parameters())
 
 
@@ -215,5 +222,29 @@ def compiled():
     return torch.compile(net), x, optimizer, loss
 
 
+def _small(name):
+    """A model of the tests, moved to the card."""
+    net, x, optimizer, loss = estimate_models.MODELS[name]()
+    net.cuda()  # in place: the optimizer keeps its parameters
+    return net, x.detach().cuda().requires_grad_(x.requires_grad), optimizer, loss
+
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "helpers"))
+import estimate_models  # noqa: E402
+
+CLASSES = {
+    "small models": [f"small_{name}" for name in estimate_models.MODELS if name != "lstm"],
+    "optimizers and order of a step": [
+        "adamw", "adamw_fused", "adamw_loop", "adamw_capturable", "amsgrad", "sgd_gradients_kept", "set_to_zero",
+    ],
+    "language models": [
+        "head_and_loss", "gpt2", "gpt2_autocast", "gpt2_eager", "llama", "llama_without_mask", "llama_checkpointed",
+        "bert", "gpt2_inference", "gpt2_cached",
+    ],
+    "images": ["resnet50", "resnet50_channels_last", "vit_scaled", "conv_inference"],
+    "known to be too low": ["lstm", "small_lstm"],
+    "torch.compile, estimated as it is written": ["compiled"],
+}  # fmt: skip
 INFERENCE = {"conv_inference", "gpt2_inference", "gpt2_cached"}
-NAMES = [name for name, value in list(globals().items()) if callable(value) and not name.startswith("_") and getattr(value, "__module__", "") == __name__]
+NAMES = [name for names in CLASSES.values() for name in names]
+globals().update({name: partial(_small, name.removeprefix("small_")) for name in NAMES if name.startswith("small_")})

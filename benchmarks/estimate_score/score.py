@@ -1,0 +1,134 @@
+"""How right estimates are: programs that ran on cards, ours and others', estimated here and compared.
+
+    python benchmarks/estimate_score/score.py [--write] [program …]
+
+Needs no card. `measured.json` has what `measure.py` saw, `published.json` what others published, with the sources.
+`--write` puts the tables into docs/estimate-accuracy.md. Rows whose libraries are not installed are left out, and said.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import statistics
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+HERE = Path(__file__).resolve().parent
+PAGE = HERE.parents[1] / "docs" / "estimate-accuracy.md"
+KERNELS = "kernels of published benchmarks"
+_TABLES = re.compile(r"(<!-- tables: make score -->\n).*?(<!-- end of tables -->)", re.DOTALL)
+
+
+class Row(NamedTuple):
+    """A program as it ran on a card. What was not measured is None."""
+
+    kind: str
+    program: str
+    path: Path
+    card: str
+    allocated: int
+    reserved: int | None
+    batch_size: int | None = None
+    is_inference: bool = False
+
+    @property
+    def name(self):
+        return self.program + ("" if self.batch_size is None else f" {self.batch_size:,}")
+
+
+class Outcome(NamedTuple):
+    """A row beside its estimate: errors in percent, or why there is no estimate."""
+
+    row: Row
+    allocated: float | None
+    reserved: float | None
+    problem: str = ""
+
+
+def measured_rows():
+    import programs
+
+    found = json.loads((HERE / "measured.json").read_text(encoding="utf-8"))
+    for kind, names in programs.CLASSES.items():
+        for name in names:
+            row = found["rows"][name]
+            yield Row(
+                kind, name, HERE / "programs.py", found["about"]["card"], row["allocated"], row["reserved"],
+                is_inference=name in programs.INFERENCE,
+            )  # fmt: skip
+
+
+def published_rows():
+    for entry in json.loads((HERE / "published.json").read_text(encoding="utf-8")):
+        for size, mebibytes in entry["mebibytes"].items():
+            peak = round(mebibytes * 2**20)
+            yield Row(KERNELS, entry["program"], HERE / "kernels.py", entry["card"], peak, None, int(size))
+
+
+def outcome(row):
+    import hiwater.contrib.torch
+    from hiwater.errors import HiwaterError
+
+    try:
+        found = hiwater.contrib.torch.estimate(
+            f"{row.path}:{row.program}", device=row.card, batch_size=row.batch_size,
+            mode="inference" if row.is_inference else "train",
+        )  # fmt: skip
+    except HiwaterError as error:
+        return Outcome(row, None, None, error.problem)
+    allocated = 100 * (found.peak_allocated_bytes - row.allocated) / row.allocated
+    reserved = row.reserved and 100 * (found.peak_reserved_bytes - row.reserved) / row.reserved
+    return Outcome(row, allocated, reserved)
+
+
+def tables(outcomes):
+    """Errors by class, then every row."""
+    lines = ["| class | rows | allocated: median | largest | reserved: median | largest |", "|---|---|---|---|---|---|"]
+    for kind in dict.fromkeys(each.row.kind for each in outcomes):
+        found = [each for each in outcomes if each.row.kind == kind and not each.problem]
+        lines.append(f"| {kind} | {len(found)} | {_summary(found, 'allocated')} | {_summary(found, 'reserved')} |")
+    lines += [
+        "",
+        "| program | card | allocated, bytes | error | reserved, bytes | error |",
+        "|---|---|---|---|---|---|",
+    ]
+    for each in outcomes:
+        row = each.row
+        reserved = "| – | – |" if row.reserved is None else f"| {row.reserved:,} | {_percent(each.reserved)} |"
+        lines.append(f"| {row.name} | {row.card} | {row.allocated:,} | {_percent(each.allocated)} {reserved}")
+    return "\n".join(lines)
+
+
+def _summary(outcomes, kind):
+    errors = [abs(error) for each in outcomes if (error := getattr(each, kind)) is not None]
+    return f"{statistics.median(errors):.4f} % | {max(errors):.4f} %" if errors else "– | –"
+
+
+def _percent(error):
+    return "no estimate" if error is None else "0" if error == 0 else f"{error:+.4f} %"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("programs", nargs="*", help="the default is all")
+    parser.add_argument("--write", action="store_true", help="into the documentation")
+    arguments = parser.parse_args()
+    outcomes = []
+    for row in (*measured_rows(), *published_rows()):
+        if arguments.programs and row.program not in arguments.programs:
+            continue
+        outcomes.append(outcome(row))
+        print(row.name, *outcomes[-1][1:], sep="  ", file=sys.stderr, flush=True)
+    text = tables(outcomes)
+    print(text)
+    if arguments.write:
+        PAGE.write_text(
+            _TABLES.sub(lambda found: f"{found[1]}\n{text}\n\n{found[2]}", PAGE.read_text("utf-8")), "utf-8"
+        )
+
+
+if __name__ == "__main__":
+    main()
