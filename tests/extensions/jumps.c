@@ -43,7 +43,7 @@ static void* go_on(void* unused) {
 }
 
 static void work_and_jump(void (*work)(void)) {
-    sigsetjmp(out, 1);
+    if (sigsetjmp(out, 1) == 0) arm(200);  // not before there is a place to jump to
     while (jumps_left > 0) work();
 }
 
@@ -68,7 +68,6 @@ int run(const char* manner, const char* work, int jumps) {
     pthread_sigmask(SIG_UNBLOCK, &alarm, NULL);
     if (sigaction(SIGALRM, &handling, NULL) != 0) return 3;
     jumps_left = jumps;
-    arm(200);
     work_and_jump(strcmp(work, "heap") == 0 ? use_heap : use_mappings);
     arm(0);
     signal(SIGALRM, SIG_IGN);
