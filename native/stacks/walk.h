@@ -10,6 +10,7 @@
  *   frame_first_local(f)  its first local variable, borrowed
  *   frame_height_at_call(f, above)  how many words of its local variables and its evaluation stack, which lies behind
  *                     them, are in use while `above`, which it called, runs; negative where that is not sure
+ *   frame_height(f)   where that number is stored, if it is an int that is negative while the frame runs; else NULL
  *
  * Budget: a stack that has not changed costs two compares a frame. The links are compared from the top down, so a frame
  * is read only after the frame above it has been seen to link to it: memory that is no longer a frame is never touched.
@@ -22,6 +23,12 @@
  * several threads, and where another one ran and tagged the frame meanwhile, this memo's tag is gone. Nobody reads the
  * word in between: the interpreter, its garbage collector, copies of frames and debuggers go by the height of the
  * evaluation stack, and the word is above that.
+ *
+ * When C code is called, the height is not stored: its place in the frame contains -1 as long as the frame runs, and
+ * every call of Python code, every return and every suspension of a generator writes a height there. Who reads it tells
+ * a running frame by its sign. So the tag of such a frame is another negative number in this place. As long as it is
+ * found, the frame has not returned and was not suspended, so none below it has run; where the frame itself stands is
+ * compared.
  */
 #ifndef HIWATER_WALK_H
 #define HIWATER_WALK_H
@@ -46,13 +53,19 @@ static inline void slot_fill(hw_slot* slot, const hw_frame* f) {
 /* Its local variables, and behind them its evaluation stack. */
 static inline const void** frame_words(const hw_frame* f) { return (const void**)f->localsplus; }
 
+/* Values of `tagged`: the place of the height, or 1 + which of the frame's words it is. */
+enum { kTaggedHeight = UINT16_MAX };
+
 static inline const void** tagged_word(const hw_slot* slot) {
     return frame_words((const hw_frame*)slot->frame) + (slot->tagged - 1);
 }
 
-/* The tag is the memo's address, which no object has. The slot's frame is live, and is at the slot's instruction. */
+/* The tag of a word is the memo's address, which no object has. The slot's frame is live, and is at the slot's
+ * instruction. */
 static inline int has_tag(const hw_memo* memo, const hw_slot* slot) {
-    return slot->tagged != 0 && *tagged_word(slot) == (const void*)memo;
+    if (slot->tagged == 0) return 0;
+    if (slot->tagged == kTaggedHeight) return *frame_height((const hw_frame*)slot->frame) == memo->number;
+    return *tagged_word(slot) == (const void*)memo;
 }
 
 /* Which word the call to `above` left free; -1 where that is not sure. */
@@ -64,11 +77,33 @@ static inline int64_t dead_word(const hw_frame* f, const hw_frame* above) {
 }
 
 static int put_tag(const hw_memo* memo, hw_slot* slot) {
-    const int64_t word = dead_word((const hw_frame*)slot->frame, (const hw_frame*)slot[1].frame);
-    if (word < 0 || word >= UINT16_MAX) return 0;
-    slot->tagged = (uint16_t)(word + 1);
-    *tagged_word(slot) = memo;
+    const hw_frame* const f = (const hw_frame*)slot->frame;
+    const int64_t word = dead_word(f, (const hw_frame*)slot[1].frame);
+    if (word >= 0 && word + 1 < kTaggedHeight) {
+        slot->tagged = (uint16_t)(word + 1);
+        *tagged_word(slot) = memo;
+        return 1;
+    }
+    int* const height = frame_height(f);
+    if (height == NULL || *height >= 0 || memo->number >= 0) return 0;
+    slot->tagged = kTaggedHeight;
+    *height = memo->number;
     return 1;
+}
+
+/* Let the next checks end at this slot, if its frame contains the tag. */
+static inline int end_at(hw_memo* memo, const hw_slot* slot) {
+    if (!has_tag(memo, slot)) return 0;
+    memo->lowest = slot;
+    memo->tag = slot->tagged == kTaggedHeight ? (const void**)frame_height((const hw_frame*)slot->frame)
+                                              : tagged_word(slot);
+    memo->tagged_as = *memo->tag;
+    return 1;
+}
+
+static inline void end_nowhere(hw_memo* memo) {
+    memo->own_tag = memo->tagged_as = memo;
+    memo->tag = &memo->own_tag;
 }
 
 /* Index of the slot that holds `f`, searching `most` slots down from the top; -1 when it is not there. */
@@ -82,11 +117,14 @@ static inline int64_t slot_of(const hw_memo* memo, const hw_frame* f, uint32_t m
 /* Equals no frame. */
 static hw_slot g_unsettled = {(const void*)1, NULL, NULL, 0, 0, 0};
 
+/* Of the last memo that was made. Those after 2^31 are positive, and are no tags. */
+static int32_t g_last_number = -1;
+
 void hw_frames_forget(hw_memo* memo) {
     memo->depth = memo->floor = 0;
     memo->lowest = memo->settled = &g_unsettled;
-    memo->own_tag = memo;
-    memo->tag = &memo->own_tag;
+    end_nowhere(memo);
+    if (memo->number == 0) memo->number = __atomic_sub_fetch(&g_last_number, 1, __ATOMIC_RELAXED);
     if (memo->state == NULL) memo->state = &g_unsettled;
     if (memo->thread == 0) memo->thread = (unsigned long)pthread_self();
 }
@@ -201,9 +239,7 @@ static void stop_at_a_tag(hw_memo* memo) {
     for (int tries = 0; tries < kMostTries; ++tries) {
         --slot;
         if (slot->tagged == 0 && !(may_put && put_tag(memo, slot))) continue;
-        memo->lowest = slot;
-        memo->tag = tagged_word(slot);
-        return;
+        if (end_at(memo, slot)) return;
     }
 }
 
@@ -212,7 +248,7 @@ void hw_frames_settle(hw_memo* memo) {
     if (memo->depth == 0) return;
     memo->settled = memo->slots + (memo->depth - 1);
     memo->lowest = lowest_compared(memo, memo->depth);
-    memo->tag = &memo->own_tag;
+    end_nowhere(memo);
     if (memo->settled - memo->lowest >= kDeep) stop_at_a_tag(memo);
 }
 
@@ -235,7 +271,7 @@ static inline __attribute__((always_inline)) int are_settled(const hw_memo* memo
         --slot;
         if (__builtin_expect((const void*)f->previous != slot->previous || frame_instr(f) != slot->instr, 0)) return 0;
     }
-    return *memo->tag == (const void*)memo;
+    return *memo->tag == memo->tagged_as;
 }
 
 inline __attribute__((always_inline)) int hw_frames_are_settled_with_gil(hw_memo* memo, const void** instr) {
