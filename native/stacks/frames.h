@@ -42,12 +42,13 @@ typedef struct {
     uint32_t floor; /* slots below this one do not matter to the caller, who may raise it: they are not compared */
     unsigned long thread; /* pthread_self() of its thread */
     const void* state; /* of the interpreter, as last seen attached to that thread and to no other since; never NULL */
-    int32_t number;        /* a tag: of no other memo; negative, and not -1 */
+    int32_t number;    /* a tag: of no other memo; negative, and not -1 */
     const void* own_tag;   /* the memo's tag, where no frame contains it */
     hw_slot* settled;      /* the top slot, once hw_frames_settle() was called; otherwise a slot that equals no frame */
     const hw_slot* lowest; /* of those that are compared */
     const void* const* tag; /* the tagged word of the lowest, or one that always contains the tag */
     const void* tagged_as;  /* what it contains as long as the tag is there */
+    int ends_as_before;     /* the last walk ended where a settled stack's does: that need not be found again */
 } hw_memo;
 
 /* Deeper below the top than this, frames that were linked as before are not compared, where none above has a tag. */

@@ -20,8 +20,8 @@ static inline int has_sent(const hw_frame* f) {
 }
 
 /* The interpreter stores the height of the evaluation stack where it calls Python code without another loop of its own
- * (Python/bytecodes.c, CALL_PY_EXACT_ARGS and similar instructions), or resumes a generator. A frame without a function,
- * the helper under an __init__, is made with its stack filled. */
+ * (Python/bytecodes.c, CALL_PY_EXACT_ARGS and similar instructions), or resumes a generator. A frame without a
+ * function, the helper under an __init__, is made with its stack filled. */
 static inline int64_t frame_height_at_call(const hw_frame* f, const hw_frame* above) {
     if (f->owner > FRAME_OWNED_BY_GENERATOR || !PyFunction_Check(f->f_funcobj)) return -1;
     const int took_operand = above->owner == FRAME_OWNED_BY_THREAD ||

@@ -95,8 +95,8 @@ static int put_tag(const hw_memo* memo, hw_slot* slot) {
 static inline int end_at(hw_memo* memo, const hw_slot* slot) {
     if (!has_tag(memo, slot)) return 0;
     memo->lowest = slot;
-    memo->tag = slot->tagged == kTaggedHeight ? (const void**)frame_height((const hw_frame*)slot->frame)
-                                              : tagged_word(slot);
+    memo->tag =
+        slot->tagged == kTaggedHeight ? (const void**)frame_height((const hw_frame*)slot->frame) : tagged_word(slot);
     memo->tagged_as = *memo->tag;
     return 1;
 }
@@ -114,6 +114,8 @@ static inline int64_t slot_of(const hw_memo* memo, const hw_frame* f, uint32_t m
     return -1;
 }
 
+enum { kDeep = 12 }; /* fewer frames than that are compared as soon as a tag is written */
+
 /* Equals no frame. */
 static hw_slot g_unsettled = {(const void*)1, NULL, NULL, 0, 0, 0};
 
@@ -122,6 +124,7 @@ static int32_t g_last_number = -1;
 
 void hw_frames_forget(hw_memo* memo) {
     memo->depth = memo->floor = 0;
+    memo->ends_as_before = 0;
     memo->lowest = memo->settled = &g_unsettled;
     end_nowhere(memo);
     if (memo->number == 0) memo->number = __atomic_sub_fetch(&g_last_number, 1, __ATOMIC_RELAXED);
@@ -140,17 +143,6 @@ static uint32_t walk_everything(hw_memo* memo, const hw_frame* f, hw_grow grow) 
     return 0;
 }
 
-/* One remembered frame against the frame of today: -1 where its link differs, so that what lies under it is not known
- * to live; 1 where it stands elsewhere, which is noted; 0 where nothing changed. A slot's frame is the previous of the
- * slot above it, so only two words of each are read. */
-static inline int compare_slot(hw_slot* slot, const hw_frame* f) {
-    if (__builtin_expect(f->previous != (const hw_frame*)slot->previous, 0)) return -1;
-    if (__builtin_expect(frame_instr(f) == slot->instr, 1)) return 0;
-    slot->instr = frame_instr(f);
-    slot->tagged = 0;
-    return 1;
-}
-
 /* Of `count` slots, one or more. */
 static inline hw_slot* lowest_compared(const hw_memo* memo, uint32_t count) {
     uint32_t lowest = count > HW_TRUSTED_DEPTH ? count - HW_TRUSTED_DEPTH : 0;
@@ -160,31 +152,63 @@ static inline hw_slot* lowest_compared(const hw_memo* memo, uint32_t count) {
 
 /* The caller must check the slots from `changed` up again. */
 static inline uint32_t changed_from(hw_memo* memo, uint32_t changed) {
-    if (changed < memo->floor) memo->floor = 0;
+    if (changed < memo->floor) {
+        memo->floor = 0;
+        memo->ends_as_before = 0;
+    }
     return changed;
 }
 
 /* Slots [0, count) were linked together at the last walk and slot count-1 holds a live frame. Compare them with the
- * frames of today, down to one that has not run since. Returns the lowest changed index (count: none), or -1 when the
- * links differ. */
-static int64_t compare_down(hw_memo* memo, uint32_t count) {
+ * frames of today, down to one that has not run since, and note where each stands. Returns the lowest changed index
+ * (count: none), or -1 when the links differ: what is below is then not known to live. A slot's frame is the previous
+ * of the slot above it, so only two words of each are read. */
+static inline int64_t compare_down(hw_memo* memo, uint32_t count) {
     hw_slot* const last = lowest_compared(memo, count);
     hw_slot* slot = memo->slots + count - 1;
     hw_slot* lowest = slot + 1;
-    const hw_frame* f = (const hw_frame*)slot->frame;
-    do {
-        const int change = compare_slot(slot, f);
-        if (change < 0) return -1;
-        if (change > 0) lowest = slot;
-        if (has_tag(memo, slot)) break;
-        slot->tagged = 0;
-        f = (const hw_frame*)slot->previous;
-    } while (slot-- != last);
+    for (const hw_frame* f = (const hw_frame*)slot->frame;; f = (const hw_frame*)slot->previous, --slot) {
+        if (__builtin_expect((const void*)f->previous != slot->previous, 0)) return -1;
+        const void* const instr = frame_instr(f);
+        if (instr != slot->instr) {
+            slot->instr = instr;
+            slot->tagged = 0;
+            lowest = slot;
+        } else if (slot->tagged != 0) {
+            if (has_tag(memo, slot)) break;
+            slot->tagged = 0;
+        }
+        if (slot == last) break;
+    }
     return lowest - memo->slots;
 }
 
+/* The same for a stack that was settled: it knows where to end. */
+static inline int64_t compare_settled(hw_memo* memo, uint32_t count) {
+    hw_slot* const last = (hw_slot*)memo->lowest;
+    hw_slot* slot = memo->slots + count - 1;
+    hw_slot* lowest = slot + 1;
+    if (slot < last) return compare_down(memo, count);
+    for (const hw_frame* f = (const hw_frame*)slot->frame;; f = (const hw_frame*)slot->previous, --slot) {
+        if (__builtin_expect((const void*)f->previous != slot->previous, 0)) return -1;
+        const void* const instr = frame_instr(f);
+        if (instr != slot->instr) {
+            slot->instr = instr;
+            slot->tagged = 0;
+            lowest = slot;
+        }
+        if (slot == last) break;
+    }
+    if (__builtin_expect(*memo->tag == memo->tagged_as, 1)) {
+        memo->ends_as_before = 1;
+        return lowest - memo->slots;
+    }
+    const int64_t below = compare_down(memo, count);
+    return below < lowest - memo->slots ? below : lowest - memo->slots;
+}
+
 /* The top frame is not the one remembered: find where the new frames join the old stack, and put them on top of it. */
-static uint32_t walk_to_the_join(hw_memo* memo, const hw_frame* top, hw_grow grow) {
+static uint32_t walk_to_the_join(hw_memo* memo, const hw_frame* top, int was_settled, hw_grow grow) {
     enum { kFreshMost = 64, kNear = 8 };
     const hw_frame* fresh[kFreshMost];
     uint32_t fresh_count = 0;
@@ -204,14 +228,19 @@ static uint32_t walk_to_the_join(hw_memo* memo, const hw_frame* top, hw_grow gro
         fresh[fresh_count++] = f;
     }
     if (join < 0) return walk_everything(memo, top, grow);
-    const int64_t lowest = compare_down(memo, (uint32_t)join + 1);
+    const int64_t lowest =
+        was_settled ? compare_settled(memo, (uint32_t)join + 1) : compare_down(memo, (uint32_t)join + 1);
     if (lowest < 0) return walk_everything(memo, top, grow);
     const uint32_t depth = (uint32_t)join + 1 + fresh_count;
-    if (depth > memo->capacity && !grow(memo, depth)) {
-        hw_frames_forget(memo);
-        return 0;
+    if (depth > memo->capacity) {
+        memo->ends_as_before = 0;
+        if (!grow(memo, depth)) {
+            hw_frames_forget(memo);
+            return 0;
+        }
     }
     memo->depth = depth;
+    if (memo->slots + depth - memo->lowest > kDeep) memo->ends_as_before = 0;
     for (uint32_t i = 0; i < fresh_count; ++i) slot_fill(&memo->slots[depth - 1 - i], fresh[i]);
     return (uint32_t)lowest;
 }
@@ -222,11 +251,14 @@ uint32_t hw_frames_refresh(hw_memo* memo, hw_grow grow) {
         hw_frames_forget(memo);
         return 0;
     }
+    const int was_settled = memo->settled != &g_unsettled;
     memo->settled = &g_unsettled;
+    memo->ends_as_before = 0;
     const uint32_t depth = memo->depth;
     if (depth == 0) return walk_everything(memo, top, grow);
-    if (memo->slots[depth - 1].frame != (const void*)top) return changed_from(memo, walk_to_the_join(memo, top, grow));
-    const int64_t lowest = compare_down(memo, depth);
+    if (memo->slots[depth - 1].frame != (const void*)top)
+        return changed_from(memo, walk_to_the_join(memo, top, was_settled, grow));
+    const int64_t lowest = was_settled ? compare_settled(memo, depth) : compare_down(memo, depth);
     if (lowest < 0) return walk_everything(memo, top, grow);
     return changed_from(memo, (uint32_t)lowest);
 }
@@ -244,9 +276,9 @@ static void stop_at_a_tag(hw_memo* memo) {
 }
 
 void hw_frames_settle(hw_memo* memo) {
-    enum { kDeep = 12 }; /* fewer frames than that are compared as soon as a tag is written */
     if (memo->depth == 0) return;
     memo->settled = memo->slots + (memo->depth - 1);
+    if (memo->ends_as_before) return;
     memo->lowest = lowest_compared(memo, memo->depth);
     end_nowhere(memo);
     if (memo->settled - memo->lowest >= kDeep) stop_at_a_tag(memo);
@@ -255,6 +287,7 @@ void hw_frames_settle(hw_memo* memo) {
 uint32_t hw_frames_move_top(hw_memo* memo, const void* instr) {
     memo->settled->instr = instr;
     memo->settled = &g_unsettled;
+    memo->ends_as_before = 1;
     return changed_from(memo, memo->depth - 1);
 }
 
