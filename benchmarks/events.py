@@ -7,6 +7,7 @@ import ctypes
 import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import repeat
 
 Loop = Callable[[int], object]
@@ -57,6 +58,27 @@ def at_depth(depth: int, count: int) -> None:
         objects(count)
 
 
+async def made_at_each_step() -> None:
+    return None
+
+
+async def awaiting(depth: int, count: int) -> None:
+    if depth:
+        await awaiting(depth - 1, count)
+        return
+    for _ in repeat(None, count):
+        await made_at_each_step()
+
+
+def awaits(depth: int) -> Loop:
+    def loop(count: int) -> object:
+        with suppress(StopIteration):
+            awaiting(depth, count).send(None)
+        return None
+
+    return loop
+
+
 def native(name: str) -> Loop:
     def loop(count: int) -> object:
         function = getattr(ctypes.CDLL(os.environ["HIWATER_CHURN"]), name)
@@ -78,6 +100,7 @@ EVENTS: dict[str, tuple[str, Loop]] = {
     "large-object": ("an object of 1,000 bytes is made and freed", large_objects),
     "malloc": ("malloc and free", native("malloc_free")),
     "realloc": ("realloc(NULL), realloc, free", native("realloc_free")),
+    **{f"await-{depth}": (f"a coroutine made and awaited under {depth} others", awaits(depth)) for depth in (1, 100)},
     **{f"depth-{depth}": (f"an object under {depth} frames", deep(depth)) for depth in DEPTHS},
 }
 

@@ -21,7 +21,7 @@ typedef struct {
     const void* instr;    /* where it stands: names the code object and the position at once */
     uint32_t node;
     uint16_t flags;
-    uint16_t tagged; /* 1 + which of the frame's words contains our tag (walk.h); 0: none does */
+    uint16_t tagged; /* where the frame contains our tag (walk.h); 0: nowhere */
 } hw_slot;
 
 /* How far the line table of a code object has been read. Code runs forward more often than not, so the next line is
@@ -42,10 +42,13 @@ typedef struct {
     uint32_t floor; /* slots below this one do not matter to the caller, who may raise it: they are not compared */
     unsigned long thread; /* pthread_self() of its thread */
     const void* state; /* of the interpreter, as last seen attached to that thread and to no other since; never NULL */
+    int32_t number;    /* a tag: of no other memo; negative, and not -1 */
     const void* own_tag;   /* the memo's tag, where no frame contains it */
     hw_slot* settled;      /* the top slot, once hw_frames_settle() was called; otherwise a slot that equals no frame */
     const hw_slot* lowest; /* of those that are compared */
     const void* const* tag; /* the tagged word of the lowest, or one that always contains the tag */
+    const void* tagged_as;  /* what it contains as long as the tag is there */
+    int ends_as_before;     /* the last walk ended where a settled stack's does: that need not be found again */
 } hw_memo;
 
 /* Deeper below the top than this, frames that were linked as before are not compared, where none above has a tag. */

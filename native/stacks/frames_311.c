@@ -93,4 +93,9 @@ static inline int64_t frame_height_at_call(const hw_frame* f, const hw_frame* ab
     return f->stacktop;
 }
 
+/* With what else is in these eight bytes, which does not change while C code is called. */
+static inline int* frame_height(const hw_frame* f) {
+    return f->owner > FRAME_OWNED_BY_GENERATOR ? NULL : (int*)&f->stacktop;
+}
+
 #include "walk.h"

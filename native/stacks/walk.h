@@ -10,6 +10,7 @@
  *   frame_first_local(f)  its first local variable, borrowed
  *   frame_height_at_call(f, above)  how many words of its local variables and its evaluation stack, which lies behind
  *                     them, are in use while `above`, which it called, runs; negative where that is not sure
+ *   frame_height(f)   where that number is stored, if it is an int that is negative while the frame runs; else NULL
  *
  * Budget: a stack that has not changed costs two compares a frame. The links are compared from the top down, so a frame
  * is read only after the frame above it has been seen to link to it: memory that is no longer a frame is never touched.
@@ -22,6 +23,12 @@
  * several threads, and where another one ran and tagged the frame meanwhile, this memo's tag is gone. Nobody reads the
  * word in between: the interpreter, its garbage collector, copies of frames and debuggers go by the height of the
  * evaluation stack, and the word is above that.
+ *
+ * When C code is called, the height is not stored: its place in the frame contains -1 as long as the frame runs, and
+ * every call of Python code, every return and every suspension of a generator writes a height there. Who reads it tells
+ * a running frame by its sign. So the tag of such a frame is another negative number in this place. As long as it is
+ * found, the frame has not returned and was not suspended, so none below it has run; where the frame itself stands is
+ * compared.
  */
 #ifndef HIWATER_WALK_H
 #define HIWATER_WALK_H
@@ -46,13 +53,19 @@ static inline void slot_fill(hw_slot* slot, const hw_frame* f) {
 /* Its local variables, and behind them its evaluation stack. */
 static inline const void** frame_words(const hw_frame* f) { return (const void**)f->localsplus; }
 
+/* Values of `tagged`: the place of the height, or 1 + which of the frame's words it is. */
+enum { kTaggedHeight = UINT16_MAX };
+
 static inline const void** tagged_word(const hw_slot* slot) {
     return frame_words((const hw_frame*)slot->frame) + (slot->tagged - 1);
 }
 
-/* The tag is the memo's address, which no object has. The slot's frame is live, and is at the slot's instruction. */
+/* The tag of a word is the memo's address, which no object has. The slot's frame is live, and is at the slot's
+ * instruction. */
 static inline int has_tag(const hw_memo* memo, const hw_slot* slot) {
-    return slot->tagged != 0 && *tagged_word(slot) == (const void*)memo;
+    if (slot->tagged == 0) return 0;
+    if (slot->tagged == kTaggedHeight) return *frame_height((const hw_frame*)slot->frame) == memo->number;
+    return *tagged_word(slot) == (const void*)memo;
 }
 
 /* Which word the call to `above` left free; -1 where that is not sure. */
@@ -64,11 +77,33 @@ static inline int64_t dead_word(const hw_frame* f, const hw_frame* above) {
 }
 
 static int put_tag(const hw_memo* memo, hw_slot* slot) {
-    const int64_t word = dead_word((const hw_frame*)slot->frame, (const hw_frame*)slot[1].frame);
-    if (word < 0 || word >= UINT16_MAX) return 0;
-    slot->tagged = (uint16_t)(word + 1);
-    *tagged_word(slot) = memo;
+    const hw_frame* const f = (const hw_frame*)slot->frame;
+    const int64_t word = dead_word(f, (const hw_frame*)slot[1].frame);
+    if (word >= 0 && word + 1 < kTaggedHeight) {
+        slot->tagged = (uint16_t)(word + 1);
+        *tagged_word(slot) = memo;
+        return 1;
+    }
+    int* const height = frame_height(f);
+    if (height == NULL || *height >= 0 || memo->number >= 0) return 0;
+    slot->tagged = kTaggedHeight;
+    *height = memo->number;
     return 1;
+}
+
+/* Let the next checks end at this slot, if its frame contains the tag. */
+static inline int end_at(hw_memo* memo, const hw_slot* slot) {
+    if (!has_tag(memo, slot)) return 0;
+    memo->lowest = slot;
+    memo->tag =
+        slot->tagged == kTaggedHeight ? (const void**)frame_height((const hw_frame*)slot->frame) : tagged_word(slot);
+    memo->tagged_as = *memo->tag;
+    return 1;
+}
+
+static inline void end_nowhere(hw_memo* memo) {
+    memo->own_tag = memo->tagged_as = memo;
+    memo->tag = &memo->own_tag;
 }
 
 /* Index of the slot that holds `f`, searching `most` slots down from the top; -1 when it is not there. */
@@ -79,14 +114,20 @@ static inline int64_t slot_of(const hw_memo* memo, const hw_frame* f, uint32_t m
     return -1;
 }
 
+enum { kDeep = 12 }; /* fewer frames than that are compared as soon as a tag is written */
+
 /* Equals no frame. */
 static hw_slot g_unsettled = {(const void*)1, NULL, NULL, 0, 0, 0};
 
+/* Of the last memo that was made. Those after 2^31 are positive, and are no tags. */
+static int32_t g_last_number = -1;
+
 void hw_frames_forget(hw_memo* memo) {
     memo->depth = memo->floor = 0;
+    memo->ends_as_before = 0;
     memo->lowest = memo->settled = &g_unsettled;
-    memo->own_tag = memo;
-    memo->tag = &memo->own_tag;
+    end_nowhere(memo);
+    if (memo->number == 0) memo->number = __atomic_sub_fetch(&g_last_number, 1, __ATOMIC_RELAXED);
     if (memo->state == NULL) memo->state = &g_unsettled;
     if (memo->thread == 0) memo->thread = (unsigned long)pthread_self();
 }
@@ -102,17 +143,6 @@ static uint32_t walk_everything(hw_memo* memo, const hw_frame* f, hw_grow grow) 
     return 0;
 }
 
-/* One remembered frame against the frame of today: -1 where its link differs, so that what lies under it is not known
- * to live; 1 where it stands elsewhere, which is noted; 0 where nothing changed. A slot's frame is the previous of the
- * slot above it, so only two words of each are read. */
-static inline int compare_slot(hw_slot* slot, const hw_frame* f) {
-    if (__builtin_expect(f->previous != (const hw_frame*)slot->previous, 0)) return -1;
-    if (__builtin_expect(frame_instr(f) == slot->instr, 1)) return 0;
-    slot->instr = frame_instr(f);
-    slot->tagged = 0;
-    return 1;
-}
-
 /* Of `count` slots, one or more. */
 static inline hw_slot* lowest_compared(const hw_memo* memo, uint32_t count) {
     uint32_t lowest = count > HW_TRUSTED_DEPTH ? count - HW_TRUSTED_DEPTH : 0;
@@ -122,31 +152,63 @@ static inline hw_slot* lowest_compared(const hw_memo* memo, uint32_t count) {
 
 /* The caller must check the slots from `changed` up again. */
 static inline uint32_t changed_from(hw_memo* memo, uint32_t changed) {
-    if (changed < memo->floor) memo->floor = 0;
+    if (changed < memo->floor) {
+        memo->floor = 0;
+        memo->ends_as_before = 0;
+    }
     return changed;
 }
 
 /* Slots [0, count) were linked together at the last walk and slot count-1 holds a live frame. Compare them with the
- * frames of today, down to one that has not run since. Returns the lowest changed index (count: none), or -1 when the
- * links differ. */
-static int64_t compare_down(hw_memo* memo, uint32_t count) {
+ * frames of today, down to one that has not run since, and note where each stands. Returns the lowest changed index
+ * (count: none), or -1 when the links differ: what is below is then not known to live. A slot's frame is the previous
+ * of the slot above it, so only two words of each are read. */
+static inline int64_t compare_down(hw_memo* memo, uint32_t count) {
     hw_slot* const last = lowest_compared(memo, count);
     hw_slot* slot = memo->slots + count - 1;
     hw_slot* lowest = slot + 1;
-    const hw_frame* f = (const hw_frame*)slot->frame;
-    do {
-        const int change = compare_slot(slot, f);
-        if (change < 0) return -1;
-        if (change > 0) lowest = slot;
-        if (has_tag(memo, slot)) break;
-        slot->tagged = 0;
-        f = (const hw_frame*)slot->previous;
-    } while (slot-- != last);
+    for (const hw_frame* f = (const hw_frame*)slot->frame;; f = (const hw_frame*)slot->previous, --slot) {
+        if (__builtin_expect((const void*)f->previous != slot->previous, 0)) return -1;
+        const void* const instr = frame_instr(f);
+        if (instr != slot->instr) {
+            slot->instr = instr;
+            slot->tagged = 0;
+            lowest = slot;
+        } else if (slot->tagged != 0) {
+            if (has_tag(memo, slot)) break;
+            slot->tagged = 0;
+        }
+        if (slot == last) break;
+    }
     return lowest - memo->slots;
 }
 
+/* The same for a stack that was settled: it knows where to end. */
+static inline int64_t compare_settled(hw_memo* memo, uint32_t count) {
+    hw_slot* const last = (hw_slot*)memo->lowest;
+    hw_slot* slot = memo->slots + count - 1;
+    hw_slot* lowest = slot + 1;
+    if (slot < last) return compare_down(memo, count);
+    for (const hw_frame* f = (const hw_frame*)slot->frame;; f = (const hw_frame*)slot->previous, --slot) {
+        if (__builtin_expect((const void*)f->previous != slot->previous, 0)) return -1;
+        const void* const instr = frame_instr(f);
+        if (instr != slot->instr) {
+            slot->instr = instr;
+            slot->tagged = 0;
+            lowest = slot;
+        }
+        if (slot == last) break;
+    }
+    if (__builtin_expect(*memo->tag == memo->tagged_as, 1)) {
+        memo->ends_as_before = 1;
+        return lowest - memo->slots;
+    }
+    const int64_t below = compare_down(memo, count);
+    return below < lowest - memo->slots ? below : lowest - memo->slots;
+}
+
 /* The top frame is not the one remembered: find where the new frames join the old stack, and put them on top of it. */
-static uint32_t walk_to_the_join(hw_memo* memo, const hw_frame* top, hw_grow grow) {
+static uint32_t walk_to_the_join(hw_memo* memo, const hw_frame* top, int was_settled, hw_grow grow) {
     enum { kFreshMost = 64, kNear = 8 };
     const hw_frame* fresh[kFreshMost];
     uint32_t fresh_count = 0;
@@ -166,14 +228,19 @@ static uint32_t walk_to_the_join(hw_memo* memo, const hw_frame* top, hw_grow gro
         fresh[fresh_count++] = f;
     }
     if (join < 0) return walk_everything(memo, top, grow);
-    const int64_t lowest = compare_down(memo, (uint32_t)join + 1);
+    const int64_t lowest =
+        was_settled ? compare_settled(memo, (uint32_t)join + 1) : compare_down(memo, (uint32_t)join + 1);
     if (lowest < 0) return walk_everything(memo, top, grow);
     const uint32_t depth = (uint32_t)join + 1 + fresh_count;
-    if (depth > memo->capacity && !grow(memo, depth)) {
-        hw_frames_forget(memo);
-        return 0;
+    if (depth > memo->capacity) {
+        memo->ends_as_before = 0;
+        if (!grow(memo, depth)) {
+            hw_frames_forget(memo);
+            return 0;
+        }
     }
     memo->depth = depth;
+    if (memo->slots + depth - memo->lowest > kDeep) memo->ends_as_before = 0;
     for (uint32_t i = 0; i < fresh_count; ++i) slot_fill(&memo->slots[depth - 1 - i], fresh[i]);
     return (uint32_t)lowest;
 }
@@ -184,11 +251,14 @@ uint32_t hw_frames_refresh(hw_memo* memo, hw_grow grow) {
         hw_frames_forget(memo);
         return 0;
     }
+    const int was_settled = memo->settled != &g_unsettled;
     memo->settled = &g_unsettled;
+    memo->ends_as_before = 0;
     const uint32_t depth = memo->depth;
     if (depth == 0) return walk_everything(memo, top, grow);
-    if (memo->slots[depth - 1].frame != (const void*)top) return changed_from(memo, walk_to_the_join(memo, top, grow));
-    const int64_t lowest = compare_down(memo, depth);
+    if (memo->slots[depth - 1].frame != (const void*)top)
+        return changed_from(memo, walk_to_the_join(memo, top, was_settled, grow));
+    const int64_t lowest = was_settled ? compare_settled(memo, depth) : compare_down(memo, depth);
     if (lowest < 0) return walk_everything(memo, top, grow);
     return changed_from(memo, (uint32_t)lowest);
 }
@@ -201,24 +271,23 @@ static void stop_at_a_tag(hw_memo* memo) {
     for (int tries = 0; tries < kMostTries; ++tries) {
         --slot;
         if (slot->tagged == 0 && !(may_put && put_tag(memo, slot))) continue;
-        memo->lowest = slot;
-        memo->tag = tagged_word(slot);
-        return;
+        if (end_at(memo, slot)) return;
     }
 }
 
 void hw_frames_settle(hw_memo* memo) {
-    enum { kDeep = 12 }; /* fewer frames than that are compared as soon as a tag is written */
     if (memo->depth == 0) return;
     memo->settled = memo->slots + (memo->depth - 1);
+    if (memo->ends_as_before) return;
     memo->lowest = lowest_compared(memo, memo->depth);
-    memo->tag = &memo->own_tag;
+    end_nowhere(memo);
     if (memo->settled - memo->lowest >= kDeep) stop_at_a_tag(memo);
 }
 
 uint32_t hw_frames_move_top(hw_memo* memo, const void* instr) {
     memo->settled->instr = instr;
     memo->settled = &g_unsettled;
+    memo->ends_as_before = 1;
     return changed_from(memo, memo->depth - 1);
 }
 
@@ -235,7 +304,7 @@ static inline __attribute__((always_inline)) int are_settled(const hw_memo* memo
         --slot;
         if (__builtin_expect((const void*)f->previous != slot->previous || frame_instr(f) != slot->instr, 0)) return 0;
     }
-    return *memo->tag == (const void*)memo;
+    return *memo->tag == memo->tagged_as;
 }
 
 inline __attribute__((always_inline)) int hw_frames_are_settled_with_gil(hw_memo* memo, const void** instr) {

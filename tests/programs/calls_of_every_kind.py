@@ -9,12 +9,13 @@ import functools
 import json
 import random
 import sys
-from collections.abc import Callable, Iterator
+import types
+from collections.abc import Callable, Coroutine, Generator, Iterator
 from pathlib import Path
 
 import signatures
 
-KINDS = 27
+KINDS = 30
 BASE_DEPTH, MOST_DEPTH, MOST_BLOCKS = 16, 70, 1500
 
 
@@ -24,6 +25,8 @@ class Walk:
     expected: list[tuple[int, list[tuple[str, int]]]]
     take: Callable[[int], object]
     last: object
+    level: int
+    kept: list[Generator[None, None, None] | Coroutine[None, None, None]]
 
 
 walk = Walk()
@@ -125,6 +128,53 @@ async def awaited(depth: int) -> None:
 async def awaiting(depth: int) -> None:
     await awaited(depth)
     await awaited(depth)
+
+
+def resumable() -> Generator[None, None, None]:
+    """Goes on with the walk at each resumption, from where it is resumed."""
+    while True:
+        if next(walk.script, 0) % 3:
+            walk.take(next(walk.sizes))
+        else:
+            go(walk.level)
+        yield
+
+
+def resumable_through() -> Generator[None, None, None]:
+    for _ in range(3):
+        yield from resumable()
+
+
+@types.coroutine
+def pause() -> Generator[None, None, None]:
+    yield
+
+
+async def pausing() -> None:
+    while True:
+        await pause()
+        walk.take(next(walk.sizes))
+        await awaited(walk.level)
+
+
+async def pausing_through() -> None:
+    await pausing()
+
+
+async def pausing_far_through() -> None:
+    await pausing_through()
+
+
+RESUMABLE = (resumable, resumable_through, pausing_far_through)
+
+
+def resume(number: int, depth: int) -> None:
+    walk.level = depth
+    try:
+        walk.kept[number].send(None)
+    except (StopIteration, ValueError, RuntimeError):  # it has ended, or it is running
+        walk.kept[number] = RESUMABLE[number]()
+        walk.kept[number].send(None)
 
 
 def with_keywords(*, depth: int, **ignored: int) -> None:
@@ -251,6 +301,16 @@ def go(depth: int) -> None:
         drained(takes())
         drained(takes())
         drained(takes()), drained(takes())
+    elif act == 26:
+        resume(next(walk.script, 0) % 3, deeper)
+        resume(next(walk.script, 0) % 3, deeper)
+    elif act == 27:
+        for _ in range(4):
+            resume(0, deeper), resume(1, deeper)
+    elif act == 28:
+        for _ in range(3):
+            resume(2, deeper)
+            walk.take(next(walk.sizes))
     else:
         walk.take(next(walk.sizes))
         walk.take(next(walk.sizes))
@@ -270,6 +330,7 @@ def go_the_way() -> None:
     draw = random.Random(seed)
     # Calls that branch are held back by walks that end: a path is some tens of frames long.
     walk.script = iter([draw.randrange(KINDS) if draw.random() < 0.62 else 0 for _ in range(60_000)])
+    walk.kept = [made() for made in RESUMABLE]
     walk.sizes = iter(range(4096, 4096 + 16 * MOST_BLOCKS, 16))
     with contextlib.suppress(StopIteration, RuntimeError):
         through(0)
