@@ -63,7 +63,6 @@ PATHS = {
     "recording/run_before.py": "a capture of this user's, which the engine has read",
     "report/export/svg.py": SHIPPED,
     "report/html/page.py": SHIPPED,
-    "sampling/recording.py": OWN,
     "scopes/logs.py": NAMED,
 }
 RENDERED = "what a renderer has escaped, or what hiwater alone has made"

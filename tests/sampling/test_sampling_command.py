@@ -17,7 +17,7 @@ import pytest
 import hiwater
 from capture_builder import DTYPES, TABLES, header_fields
 from children import run_hiwater
-from hiwater._os import procfs
+from hiwater._os import processes
 from hiwater.capture import Capture, writer
 from hiwater.errors import HiwaterError
 from hiwater.sampling.watcher import Watcher
@@ -36,7 +36,7 @@ def python(code: str) -> list[str]:
 def test_a_child_that_is_reaped_just_after_it_was_listed_is_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Children are found in lists, which are a moment old when the processes in them are opened."""
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
-    monkeypatch.setattr(procfs, "children_of", lambda pid: [child.pid] if pid == os.getppid() else [])
+    monkeypatch.setattr(processes, "children_of", lambda pid: [child.pid] if pid == os.getppid() else [])
 
     watcher = Watcher(os.getppid(), Mock(), interval_ns=1_000_000)
     for turn in range(4):

@@ -7,8 +7,9 @@ belongs to our file.
 
 from __future__ import annotations
 
-import fcntl
 import os
+
+from hiwater._os import portable
 
 _OUT_OF_THE_WAY = 200
 """Lowest descriptor that we use: programs rely on small numbers."""
@@ -27,7 +28,8 @@ class KeptFile:
 
     def read(self, size: int = 4096) -> bytes:
         """Return the file's first `size` bytes; raises OSError."""
-        return os.pread(self.descriptor(), size, 0)
+        descriptor = self.descriptor()
+        return os.pread(descriptor, size, 0)
 
     def read_quickly(self, size: int) -> bytes:
         """Like `read`, in half the time, without the check that the number still belongs to our file. For files
@@ -76,7 +78,9 @@ class KeptFile:
         return status.st_ino == self._inode and status.st_dev == self._device
 
     def _open(self) -> None:
-        low = os.open(self.path, self._flags | os.O_CLOEXEC)
+        low = os.open(self.path, self._flags | portable.OPEN_FLAGS)
+        import fcntl  # not before: without /proc nothing is opened, and Windows has no such module
+
         try:
             self._descriptor = fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, _OUT_OF_THE_WAY)
         except OSError:

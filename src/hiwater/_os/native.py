@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 
+NO_ENGINE = "this hiwater was built without its engine, so it cannot record"
 _loaded: ModuleType | None = None
 
 
@@ -65,7 +66,7 @@ def _explain(error: ImportError) -> tuple[str, str]:
     # `from package import missing` is a plain ImportError; only a file that exists and fails to load has a path.
     if isinstance(error, ModuleNotFoundError) or "cannot import name" in str(error):
         return (
-            "this hiwater was built without its engine, so it cannot record",
+            NO_ENGINE,
             "install it on Linux x86-64 with glibc, where the engine is built",
         )
     return f"the engine cannot be loaded ({error})", "reinstall hiwater for this interpreter"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 
+from hiwater._os import portable
 from hiwater._os.process_identity import CHILDREN_FAULTS, FLAGS, PARENT, STATE, start_ticks_of, stat_fields
 from hiwater.errors import HiwaterError, NoSuchProcess, ProcessNotReadable
 
@@ -15,7 +16,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE") if portable.HAS_PROC else 0
 _KERNEL_THREAD = 0x00200000  # PF_KTHREAD of include/linux/sched.h
 _COUNTERS = 3  # file-backed, anonymous and shared pages
 
@@ -24,8 +25,10 @@ def peak_error_bytes() -> int:
     """Return the largest error of the kernel's high-water mark on this machine.
 
     Resident memory is the sum of three counters, and each CPU keeps back up to max(32, 2 × CPUs) pages of each
-    (lib/percpu_counter.c of Linux 6.2 and later).
+    (lib/percpu_counter.c of Linux 6.2 and later). 0 where the kernel keeps none.
     """
+    if not portable.HAS_PROC:
+        return 0
     cpus = os.sysconf("SC_NPROCESSORS_ONLN")
     return _COUNTERS * cpus * max(32, 2 * cpus) * PAGE_BYTES
 

@@ -12,6 +12,7 @@ import os
 import stat
 import sys
 
+from hiwater._os import portable
 from hiwater._os.process_identity import owner_of
 
 _AT_SECURE = 23
@@ -26,6 +27,10 @@ def obeys_environment() -> bool:
     of a process with other rights than the one that started it."""
     if sys.flags.ignore_environment:
         return False
+    if not hasattr(
+        os, "getresuid"
+    ):  # macOS, whose interpreters do not get rights from their file; Windows, where none does
+        return not hasattr(os, "getuid") or (os.getuid(), os.getgid()) == (os.geteuid(), os.getegid())
     user, effective, saved = os.getresuid()
     if user != effective or user != saved or len(set(os.getresgid())) != 1:
         return False
@@ -46,8 +51,7 @@ def _is_secure() -> bool:
 def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY, *, follows: bool = False) -> int:
     """A descriptor of a regular file. Raises OSError; a FIFO or a device that somebody put there would block, or do
     something. A link would lead elsewhere: only one that the user names `follows`."""
-    how = os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY | (0 if follows else os.O_NOFOLLOW)
-    descriptor = os.open(path, flags | how)
+    descriptor = os.open(path, flags | portable.OPEN_FLAGS | (0 if follows else portable.NO_FOLLOWING))
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
         return descriptor
     os.close(descriptor)
@@ -57,8 +61,12 @@ def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY, *, foll
 def is_own_folder(path: str) -> bool:
     """Whether a path is a folder of this user's that nobody else may write to, and no link.
     native/session/own_folder.h is the same in the engine."""
+    if not hasattr(
+        os, "O_DIRECTORY"
+    ):  # Windows, where lists of rights decide, which a folder has from the one around it
+        return os.path.isdir(path) and os.path.realpath(path) == os.path.abspath(path)
     try:
-        folder = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        folder = os.open(path, getattr(os, "O_PATH", 0) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
         return False
     try:

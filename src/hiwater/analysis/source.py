@@ -17,7 +17,7 @@ from contextlib import suppress
 from functools import lru_cache
 from typing import Self
 
-from hiwater._os import trust
+from hiwater._os import portable, trust
 from hiwater.capture.tables import Tables
 
 _SUFFIXES = (".py", ".pyw", ".pyx", ".pyi")
@@ -93,7 +93,7 @@ def _folders(recorded_in: str) -> list[str]:
         found.append(os.getcwd())
     with suppress(OSError):
         recorded = os.path.realpath(recorded_in) if os.path.isabs(recorded_in) else "/"
-        if recorded != "/" and os.stat(recorded).st_uid == os.geteuid():
+        if recorded != "/" and os.stat(recorded).st_uid == portable.user_id():
             found.append(recorded)
     return found
 

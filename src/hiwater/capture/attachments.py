@@ -14,7 +14,7 @@ import os
 import struct
 import zipfile
 
-from hiwater._os import trust
+from hiwater._os import portable, trust
 from hiwater.capture.format import MAGIC
 from hiwater.errors import CaptureUnwritable
 
@@ -79,12 +79,14 @@ class _CaptureExtender:
             raise ValueError("its schema has no room left")
         os.ftruncate(self._file, max(os.fstat(self._file).st_size, self._place(last)))
         for index, piece in enumerate(pieces, first):
-            _write(self._file, piece, self._place(index))
+            portable.write_all_at(self._file, piece, self._place(index))
         entries = [number << 24 | chunk for chunk in range(len(pieces))]
-        _write(self._file, struct.pack(f"<{len(entries)}I", *entries), self._directory_offset + 4 * first)
-        _write(self._file, text.ljust(self._schema_bytes), self._schema_offset)
+        portable.write_all_at(
+            self._file, struct.pack(f"<{len(entries)}I", *entries), self._directory_offset + 4 * first
+        )
+        portable.write_all_at(self._file, text.ljust(self._schema_bytes), self._schema_offset)
         struct.pack_into("<I", self._header, self._field("extents_used")[2], last)
-        _write(self._file, bytes(self._header), 0)
+        portable.write_all_at(self._file, bytes(self._header), 0)
 
     def _place(self, extent: int) -> int:
         return int(self._first_extent_offset + extent * self._extent_bytes)
@@ -105,13 +107,6 @@ class _CaptureExtender:
         struct.pack_into("<Q", self._header, field[2] + 8 * number, count)
         said: dict[str, Any] = self._schema
         return said
-
-
-def _write(descriptor: int, content: bytes, offset: int) -> None:
-    window = memoryview(content)
-    while window:
-        written = os.pwrite(descriptor, window, offset)
-        window, offset = window[written:], offset + written
 
 
 def read(contents: Contents) -> dict[str, bytes]:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from hiwater._os import portable
 from hiwater.capture.layout import HeaderStart, Schema, corrupt, is_counted, truncated
 from hiwater.capture.process import is_being_written
 from hiwater.capture.reader import read_extents, read_header, read_shape
@@ -56,7 +57,7 @@ def _read(descriptor: int, size: int) -> bytearray:
     content = bytearray(size)
     window = memoryview(content)
     while window:
-        got = os.preadv(descriptor, [window], size - len(window))
+        got = portable.read_into(descriptor, window, size - len(window))
         if got == 0:
             raise truncated()
         window = window[got:]

@@ -6,7 +6,7 @@ import errno
 import os
 
 import hiwater
-from hiwater._os import trust
+from hiwater._os import portable, trust
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def expand(pattern: str, pid: int | None = None) -> str:
         if code == "p":
             pieces.append(str(os.getpid() if pid is None else pid))
         elif code == "h":
-            pieces.append(os.uname().nodename)
+            pieces.append(portable.host_name())
         elif code == "r":
             pieces.append(rank() or "0")
         elif code == "%":
@@ -153,7 +153,7 @@ def head_of(path: str | os.PathLike[str]) -> bytes:
     except (OSError, ValueError):
         return b""
     try:
-        return os.pread(descriptor, HEAD_BYTES, 0)
+        return portable.read_at(descriptor, HEAD_BYTES, 0)
     except OSError:
         return b""
     finally:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from hiwater._os import portable
 from hiwater.capture import bounds
 from hiwater.capture.layout import (
     FIRST_BYTES,
@@ -61,7 +62,7 @@ def read(path: str | os.PathLike[str]) -> Contents:
 def open_file(path: Path) -> int:
     """A descriptor of a regular file. A pipe or a device would block or never end: they are refused."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        descriptor = os.open(path, os.O_RDONLY | portable.OPEN_FLAGS)
     except FileNotFoundError:
         raise MissingCapture(f"there is no capture {str(path)!r}", "check the path (`hiwater run` prints it)") from None
     except (OSError, ValueError) as error:
@@ -117,7 +118,7 @@ def _pread(descriptor: int, size: int, offset: int, *, may_be_short: bool = Fals
     _stay_inside(descriptor, size if not may_be_short else 0, offset)
     parts = []
     while size > 0:
-        part = os.pread(descriptor, size, offset)
+        part = portable.read_at(descriptor, size, offset)
         if not part:
             break
         parts.append(part)
@@ -171,7 +172,7 @@ def _check_header(header: dict[str, Any], schema: Schema, start: HeaderStart) ->
 def _check_room(descriptor: int, start: HeaderStart, header: dict[str, Any]) -> None:
     """Refuse a file that is nearly all holes, which would take memory for zeros."""
     state = os.fstat(descriptor)
-    stored = 512 * state.st_blocks or state.st_size  # some file systems do not count blocks
+    stored = 512 * getattr(state, "st_blocks", 0) or state.st_size  # some file systems do not count blocks
     if header["extents_used"] * start.extent_bytes > bounds.most_unpacked(stored):
         raise corrupt(f"it uses {header['extents_used']} extents and is stored in {stored} bytes")
 
@@ -218,7 +219,7 @@ def read_records(
 
 def _pread_into(descriptor: int, window: memoryview, offset: int) -> None:
     while len(window):
-        got = os.preadv(descriptor, [window], offset)
+        got = portable.read_into(descriptor, window, offset)
         if got == 0:
             raise truncated()
         window = window[got:]

@@ -21,7 +21,7 @@ import tempfile
 import time
 from contextlib import suppress
 
-from hiwater._os import trust
+from hiwater._os import portable, trust
 from hiwater._os.process_identity import current_boot_id, is_alive, start_ticks_of
 from hiwater.capture import destination
 from hiwater.capture.format import COUNTED_KINDS, KINDS, MAGIC, VERSION
@@ -183,13 +183,23 @@ class CaptureWriter:
             try:
                 self._begin(pid, start_ticks, facts)
                 _refuse_to_replace(path)
-                os.replace(made, path)
+                self._move(made, path)
             except OSError:
-                os.close(self._file)
+                if self._file >= 0:
+                    os.close(self._file)
                 os.unlink(made)
                 raise
         except OSError as error:
             raise destination.explain(path, error) from error
+
+    def _move(self, made: str, path: str) -> None:
+        try:
+            os.replace(made, path)
+        except PermissionError:  # Windows moves no file that is open
+            os.close(self._file)
+            self._file = -1
+            os.replace(made, path)
+            self._file = trust.open_regular(path, os.O_RDWR)
 
     def _begin(self, pid: int, start_ticks: int, facts: Mapping[str, str]) -> None:
         boot_id, own_ticks = _boot_id(), start_ticks_of(os.getpid()) or 0
@@ -202,7 +212,7 @@ class CaptureWriter:
             writer_start_ticks=own_ticks,
         )  # fmt: skip
         text = json.dumps(schema(), separators=(",", ":")).encode()
-        os.pwrite(self._file, text.ljust(SCHEMA_BYTES), HEADER_BYTES)
+        portable.write_all_at(self._file, text.ljust(SCHEMA_BYTES), HEADER_BYTES)
         os.ftruncate(self._file, FIRST_EXTENT_OFFSET)
         self.string("")
         for name in (
@@ -270,21 +280,21 @@ class CaptureWriter:
                     directory_changed = True
                 room = in_extent - table.written % in_extent
                 piece = table.pending[: room * table.record_bytes]
-                _pwrite_all(self._file, piece, self._offset(table, table.written))
+                portable.write_all_at(self._file, piece, self._offset(table, table.written))
                 table.written += len(piece) // table.record_bytes
                 del table.pending[: len(piece)]
         if directory_changed:
             self._write_directory()
         self._write_counts()
         for (name, number), record in self._updates.items():
-            _pwrite_all(self._file, record, self._offset(self._tables[name], number))
+            portable.write_all_at(self._file, record, self._offset(self._tables[name], number))
         self._updates.clear()
 
     def _write_counts(self) -> None:
         counts = [table.written for table in self._tables.values()]
         struct.pack_into(f"<{len(counts)}Q", self._header, self._places["table_count"][2], *counts)
         self.set(extents_used=self._extents_used, heartbeat_ns=max(0, time.monotonic_ns() - self.started_ns))
-        _pwrite_all(self._file, self._header, 0)
+        portable.write_all_at(self._file, self._header, 0)
 
     def close(
         self, *, state: int = STATE_ENDED, exit_code: int = UNKNOWN_EXIT_CODE, ended_ns: int | None = None
@@ -312,7 +322,7 @@ class CaptureWriter:
         for table in self._tables.values():
             for chunk, extent in enumerate(table.extents):
                 entries[extent] = table.number << 24 | chunk
-        _pwrite_all(self._file, struct.pack(f"<{len(entries)}I", *entries), DIRECTORY_OFFSET)
+        portable.write_all_at(self._file, struct.pack(f"<{len(entries)}I", *entries), DIRECTORY_OFFSET)
 
     def _offset(self, table: _TableFile, number: int) -> int:
         extent, place = divmod(number, EXTENT_BYTES // table.record_bytes)
@@ -336,14 +346,6 @@ def _refuse_to_replace(path: str) -> None:
     boot_id = header["boot_id"].decode("ascii", "replace")
     if is_being_written(header) or is_alive(header["pid"], header["process_start_ticks"], boot_id):
         raise OSError(errno.EBUSY, os.strerror(errno.EBUSY), path)
-
-
-def _pwrite_all(descriptor: int, data: bytes | bytearray, offset: int) -> None:
-    window = memoryview(data)
-    while window:
-        written = os.pwrite(descriptor, window, offset)
-        window, offset = window[written:], offset + written
-    window.release()
 
 
 def _boot_id() -> bytes:

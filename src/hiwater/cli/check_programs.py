@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hiwater._os import native
 from hiwater._os import settings as all_settings
 from hiwater.errors import MORE_PROCESSES, OutputFailed, ProgramFailed, UsageError
 
@@ -97,8 +98,10 @@ def record(programs: Mapping[str, Sequence[str]], folder: str, captures: str, *,
     `captures`.
 
     Hashes of text are the same in each run, unless PYTHONHASHSEED says otherwise: sizes of sets and dicts depend on
-    them. What the program prints goes to stderr. Raises ProgramFailed, OutputFailed.
+    them. What the program prints goes to stderr. Raises ProgramFailed, OutputFailed, and EngineUnavailable or
+    EngineFailed where nothing can be recorded.
     """
+    native.load()
     try:
         os.makedirs(captures, exist_ok=True)
     except OSError as error:

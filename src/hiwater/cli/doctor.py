@@ -11,7 +11,7 @@ import tempfile
 from typing import NamedTuple
 
 from hiwater import __version__, _registry
-from hiwater._os import cgroup_files, native
+from hiwater._os import cgroup_files, native, portable
 from hiwater._os.sizes import format_size
 from hiwater.capture.destination import folder_of_children
 from hiwater.cli import progress
@@ -159,8 +159,7 @@ def _about_the_interpreter() -> Iterator[Diagnosis]:
     chosen = os.environ.get("PYTHONMALLOC") if not sys.flags.ignore_environment else None
     usual = "debug hooks (-X dev)" if sys.flags.dev_mode else "the build's default"
     yield Diagnosis("object allocator", None, f"{chosen} (PYTHONMALLOC)" if chosen else usual)
-    system = os.uname()
-    yield Diagnosis("system", None, f"{system.sysname} {system.release} {system.machine}")
+    yield Diagnosis("system", None, portable.platform_name())
 
 
 def _about_devices() -> Iterator[Diagnosis]:

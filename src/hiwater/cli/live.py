@@ -4,8 +4,8 @@ changes nothing."""
 from __future__ import annotations
 
 import argparse
-import resource
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from hiwater._os.durations import parse_duration
@@ -54,8 +54,11 @@ def run(arguments: argparse.Namespace) -> int:
     from hiwater.analysis.live_run import open_run
     from hiwater.cli.live_viewer import Viewer
 
-    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a file for each process of the run
+    with suppress(ImportError):  # Windows has no such limit
+        import resource
+
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a file for each process of the run
     viewer = Viewer(open_run(arguments.target), arguments.view, arguments.interval)
     try:
         viewer.run.read()

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from hiwater.recording.recorder import Summary
 
+_NO_ENGINE = (hiwater.errors.EngineUnavailable, hiwater.errors.EngineFailed)
+
 
 def main(words: Sequence[str]) -> int:
     """Run and record the program that `words` name. Returns the exit code, or raises the exception with which the
@@ -62,11 +64,14 @@ def run_recorded(
 
 
 def _run_in_standby(program: target.Target, hiwater_arguments: int, *, children: bool) -> int:
-    from hiwater.recording import standby
-
     main = launcher.prepare(program, hiwater_arguments)
     try:
+        from hiwater.recording import standby
+
         standby.begin()
+    except ImportError:
+        children = False
+        say(f"warning: the program is not in standby: {native.NO_ENGINE}")
     except OSError as error:
         say(f"warning: the program is not in standby, because its control file cannot be created ({error.strerror})")
     if children:
@@ -153,7 +158,7 @@ class ProgramRecording:
             self._recorder.note("limit_bytes", str(self._limit))
         try:  # noqa: SIM105
             self._recorder.check()
-        except hiwater.errors.EngineFailed:  # contextlib.suppress would be a module that python had not loaded
+        except _NO_ENGINE:  # contextlib.suppress would be a module that python had not loaded
             pass  # start() says so, and the program runs
         self._begun = self._has_holders = False
 
@@ -167,9 +172,10 @@ class ProgramRecording:
         self._tell_of_the_run_before()
         try:
             self._recorder.start(self._argv)
-        except hiwater.errors.EngineFailed as error:
+        except _NO_ENGINE as error:
             self.abandon()
-            say(f"warning: the program runs unrecorded: {error}")
+            how = "unrecorded" if not self._limit else "unrecorded and without its limit"
+            say(f"warning: the program runs {how}: {error}")
         else:
             self._begun = True
             if not self._arguments.quiet:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import errno
 import os
+import select
 import signal
 import sys
 import tempfile
@@ -12,9 +13,8 @@ import time
 from contextlib import suppress
 
 from hiwater import __version__
-from hiwater._os import accuracy, procfs, settings
+from hiwater._os import accuracy, portable, processes, procfs, settings
 from hiwater._os.durations import parse_duration
-from hiwater._os.process_identity import start_ticks_of
 from hiwater._os.sizes import format_size
 from hiwater.capture import destination
 from hiwater.cli.messages import say
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 _DEFAULT_INTERVAL = "10ms"
 _STATUS_EVERY_NS = 200_000_000
-_FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
-_FROM_THE_TERMINAL = (signal.SIGINT, signal.SIGQUIT)  # the command has them from there, too
+_FORWARDED = ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
+_FROM_THE_TERMINAL = ("SIGINT", "SIGQUIT")  # the command has them from there, too
 PARSER = {
     "usual": ("-i", "-t", "--no-children", "-o", "--live"),
     "usage": "hiwater sample [options] (PID | -- COMMAND …)",
@@ -106,8 +106,8 @@ class _Job:
 
     def watch_process(self) -> int:
         """Watch until the process ends, the time is over, or the user interrupts it, which is the usual end."""
-        memory = procfs.open_target(self._pid)
-        argv = procfs.command_of(self._pid)
+        memory = processes.open_target(self._pid)
+        argv = processes.command_of(self._pid)
         path = self._path(argv, self._pid)
         stop = _Interruption((signal.SIGINT, signal.SIGTERM))
         started_ns = time.monotonic_ns()
@@ -116,7 +116,7 @@ class _Job:
         )
         memory.close()
         watcher = Watcher(self._pid, recording, interval_ns=self._interval_ns, children=self._children)
-        self._watch(watcher, recording, started_ns, stop.readable)
+        self._watch(watcher, recording, started_ns, stop)
         has_ended = watcher.root.end_ns is not None
         self._finish(watcher, recording, None, started_ns, path)
         if not self._quiet:
@@ -135,10 +135,9 @@ class _Job:
         descriptor, scopes_path = tempfile.mkstemp(prefix="hiwater-scopes-")
         os.close(descriptor)
         try:
-            own_peak = _own_peak()
             started_ns = time.monotonic_ns()
             try:
-                gate = _Gate(command, scopes_path)
+                gate = _Gate(command, scopes_path) if portable.HAS_PROC else _Ungated(command, scopes_path)
             except OSError as error:
                 say(
                     f"warning: the command runs without being sampled: hiwater cannot start another process ({error.strerror})"
@@ -146,27 +145,25 @@ class _Job:
                 os.unlink(scopes_path)
                 _run_here(command)
             try:
-                self._watch_started(command, gate, started_ns, scopes_path, own_peak)
+                self._watch_started(command, gate, started_ns, scopes_path)
             except (NotFound, NotRunnable):
                 raise
             except Exception as error:  # noqa: BLE001 - whatever went wrong here, the command must still run and end as without hiwater
                 reason = str(error) if isinstance(error, HiwaterError) else f"{type(error).__name__}: {error}"
                 say(f"warning: the command runs without being sampled: {reason}")
                 gate.open()
-            pid = gate.pid
-            status = _waited(pid)
+            code = gate.wait()
         finally:
             with suppress(FileNotFoundError):
                 os.unlink(scopes_path)
-        code = os.waitstatus_to_exitcode(status)
         if code < 0:
             _end_by(-code)
         return code if code >= 0 else 128 - code
 
-    def _watch_started(self, command: list[str], gate: _Gate, started_ns: int, scopes_path: str, own_peak: int) -> None:
+    def _watch_started(self, command: list[str], gate: _Gate | _Ungated, started_ns: int, scopes_path: str) -> None:
         """Watch the command from before its first instruction. Raises NotFound or NotRunnable if it cannot start."""
         path = self._path(command, gate.pid)
-        ticks = start_ticks_of(gate.pid) or 0
+        ticks = processes.start_ticks_of(gate.pid) or 0
         recording = SampleRecording(
             path, pid=gate.pid, start_ticks=ticks, facts=self._facts(command), started_ns=started_ns
         )
@@ -181,13 +178,13 @@ class _Job:
             raise
         watcher.root.name, watcher.root.command = os.path.basename(command[0]), command
         recording.appeared(watcher.root)
-        self._watch(watcher, recording, started_ns, -1)
+        self._watch(watcher, recording, started_ns, None)
         if watcher.root.end_ns is None:
             if not self._quiet:
                 say("the time is up: sampling has stopped, the command runs on")
             self._finish(watcher, recording, None, started_ns, path)
             return
-        code = _take_final_figures(watcher, own_peak)
+        code = gate.take_final_figures(watcher)
         self._finish(watcher, recording, code, started_ns, path)
 
     # Both
@@ -200,27 +197,26 @@ class _Job:
         return path
 
     def _facts(self, argv: list[str]) -> dict[str, str]:
-        system = os.uname()
         return {
             "hiwater": __version__,
             "recorder": "sample",
             "argv": json_list(argv),
             "interval_ns": str(self._interval_ns),
-            "platform": f"{system.sysname} {system.release} {system.machine}",
-            "host": system.nodename,
+            "platform": portable.platform_name(),
+            "host": portable.host_name(),
         }
 
-    def _watch(self, watcher: Watcher, recording: SampleRecording, started_ns: int, stop_on: int) -> None:
+    def _watch(self, watcher: Watcher, recording: SampleRecording, started_ns: int, stop: _Interruption | None) -> None:
         status = _Status(self._live and sys.stderr is not None and sys.stderr.isatty())
 
         def end_of_tick(now: int) -> bool:
             recording.end_of_tick(now)
             status.show(now, started_ns, watcher, recording)
-            return False
+            return stop is not None and stop.signal != 0
 
         until = None if self._timeout_ns is None else started_ns + self._timeout_ns
         try:
-            watcher.run(until_ns=until, on_tick=end_of_tick, stop_on=stop_on)
+            watcher.run(until_ns=until, on_tick=end_of_tick, stop_on=stop.readable if stop is not None else -1)
         finally:
             status.clear()
 
@@ -265,10 +261,10 @@ class _Gate:
     """A process that waits before it becomes the command, so that it is watched from the beginning."""
 
     def __init__(self, command: list[str], scopes_path: str) -> None:
-        for number in _FROM_THE_TERMINAL:
-            if signal.getsignal(number) != signal.SIG_IGN:
-                signal.signal(number, lambda *_: None)  # unlike SIG_IGN, not inherited over exec
+        _leave_to_the_command()
         self._command = command
+        self._own_peak = _own_peak()
+        self._status: int | None = None
         self._is_open = False
         waiting, self._go = os.pipe()
         self._failure, failed = os.pipe()
@@ -278,7 +274,7 @@ class _Gate:
             _become(command, {**os.environ, SCOPES_VARIABLE: scopes_path}, waiting, failed)
         os.close(waiting)
         os.close(failed)
-        for number in _FORWARDED:
+        for number in _known(_FORWARDED):
             if signal.getsignal(number) != signal.SIG_IGN:
                 signal.signal(number, self._forward)
 
@@ -298,6 +294,71 @@ class _Gate:
         if answer:
             os.waitpid(self.pid, 0)
             raise _refusal(self._command[0], int(answer))
+
+    def take_final_figures(self, watcher: Watcher) -> int:
+        """Wait for the command, which has ended, and use the kernel's figure of its peak if it is the command's own.
+
+        `ru_maxrss` begins with our peak, and includes every child that the command waited for, also one that was not
+        seen. It is used if it equals the last reading of the high-water mark, or if there was no such child and it is
+        above our peak.
+        """
+        root = watcher.root
+        os.waitid(os.P_PID, root.pid, os.WEXITED | os.WNOWAIT)  # its figures in /proc are final, and still there
+        has_children = procfs.has_waited_for_children(root.pid)
+        _, self._status, usage = os.wait4(root.pid, 0)
+        whole_life = usage.ru_maxrss * 1024
+        if whole_life == root.high_water_bytes or (not has_children and whole_life > self._own_peak):
+            root.peak_bytes = max(root.peak_bytes, whole_life)
+            root.peak_is_exact = True
+        return _note_end(root, self.wait())
+
+    def wait(self) -> int:
+        """Wait for the command if that was not done yet. Returns its exit code, or the negative number of a signal."""
+        if self._status is None:
+            self._status = os.waitpid(self.pid, 0)[1]
+        return os.waitstatus_to_exitcode(self._status)
+
+
+class _Ungated:
+    """A command on a system without /proc, where it is watched from a moment after its start. It has the methods of
+    `_Gate`."""
+
+    def __init__(self, command: list[str], scopes_path: str) -> None:
+        import subprocess
+
+        _leave_to_the_command()
+        try:
+            self._process = subprocess.Popen(command, env={**os.environ, SCOPES_VARIABLE: scopes_path})
+        except OSError as error:
+            raise _refusal(command[0], error.errno or 0) from error
+        self.pid = self._process.pid
+
+    def open(self) -> None:
+        """It runs."""
+
+    def take_final_figures(self, watcher: Watcher) -> int:
+        return _note_end(watcher.root, self.wait())
+
+    def wait(self) -> int:
+        return self._process.wait()
+
+
+def _note_end(root: Watched, exit_status: int) -> int:
+    """Note how the command ended, and return its exit code as shells do."""
+    root.exit_status = exit_status
+    return exit_status if exit_status >= 0 else 128 - exit_status
+
+
+def _leave_to_the_command() -> None:
+    """The signals that the terminal sends to the command, too."""
+    for number in _known(_FROM_THE_TERMINAL):
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, lambda *_: None)  # unlike SIG_IGN, not inherited over exec
+
+
+def _known(names: Sequence[str]) -> list[signal.Signals]:
+    """Those that this system has."""
+    return [signal.Signals[name] for name in names if hasattr(signal, name)]
 
 
 def _refusal(name: str, number: int) -> NotFound | NotRunnable:
@@ -333,43 +394,15 @@ def _execute(command: list[str], environment: Mapping[str, str]) -> NoReturn:
     os.execvpe(command[0], command, environment)  # noqa: S606 - the command is what was asked for
 
 
-_final_status: dict[int, int] = {}
-
-
-def _take_final_figures(watcher: Watcher, own_peak: int) -> int:
-    """Wait for the command, which has ended, and use the kernel's figure of its peak if it is the command's own.
-
-    `ru_maxrss` begins with our peak, and includes every child that the command waited for, also one that was not seen.
-    It is used if it equals the last reading of the high-water mark, or if there was no such child and it is above our
-    peak.
-    """
-    root = watcher.root
-    os.waitid(os.P_PID, root.pid, os.WEXITED | os.WNOWAIT)  # its figures in /proc are final, and still there
-    has_children = procfs.has_waited_for_children(root.pid)
-    _, status, usage = os.wait4(root.pid, 0)
-    _final_status[root.pid] = status
-    whole_life = usage.ru_maxrss * 1024
-    if whole_life == root.high_water_bytes or (not has_children and whole_life > own_peak):
-        root.peak_bytes = max(root.peak_bytes, whole_life)
-        root.peak_is_exact = True
-    root.exit_status = os.waitstatus_to_exitcode(status)
-    return root.exit_status if root.exit_status >= 0 else 128 - root.exit_status
-
-
-def _waited(pid: int) -> int:
-    """The command's wait status. Waits for it if that was not done yet."""
-    known = _final_status.pop(pid, None)
-    return os.waitpid(pid, 0)[1] if known is None else known
-
-
 def _end_by(number: int) -> None:
     """End by the signal that ended the command, without a core file of ours."""
-    import resource
+    with suppress(ImportError):  # Windows, which writes none
+        import resource
 
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if sys.stdout is not None:
         sys.stdout.flush()
-    if number not in {signal.SIGKILL, signal.SIGSTOP}:
+    if number not in _known(("SIGKILL", "SIGSTOP")):
         signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
 
@@ -379,14 +412,16 @@ class _Interruption:
 
     def __init__(self, numbers: Sequence[int]) -> None:
         self.signal = 0
-        self.readable, self._write = os.pipe()
+        # Windows waits for sockets alone: there it is seen at the next tick.
+        self.readable, self._write = os.pipe() if hasattr(select, "poll") else (-1, -1)
         for number in numbers:
             if signal.getsignal(number) != signal.SIG_IGN:
                 signal.signal(number, self._came)
 
     def _came(self, number: int, _: object) -> None:
         self.signal = number
-        os.write(self._write, b"s")
+        if self._write >= 0:
+            os.write(self._write, b"s")
 
 
 class _Status:

@@ -10,6 +10,7 @@ import atexit
 import os
 import sys
 
+from hiwater._os import portable
 from hiwater.lines import child_figures, report
 from hiwater.lines.functions import codes_of
 from hiwater.lines.profiler import LineProfiler
@@ -44,7 +45,7 @@ class DecoratedFunctions:
         self._prints_at_exit = False
         self._folder = ""  # for the figures of children
         atexit.register(self._remove_folder)  # first, so that it runs after the report
-        os.register_at_fork(before=self._before_fork, after_in_child=self._begin_in_child)
+        portable.at_fork(before=self._before_fork, after_in_child=self._begin_in_child)
 
     def add(self, thing: Thing, stream: Stream | None, precision: int, resident: bool) -> Thing:
         """Measure the lines of `thing` from now on; return the function to call."""

@@ -9,10 +9,10 @@ line's peak is exact, whatever runs inside.
 
 from __future__ import annotations
 
-import os
 import threading
 import weakref
 
+from hiwater._os import portable
 from hiwater.meters.devices.totals import is_total
 
 TYPE_CHECKING = False
@@ -342,4 +342,4 @@ def _after_fork() -> None:
         recorder._threads = {threading.get_ident(): mine} if mine is not None else {}
 
 
-os.register_at_fork(after_in_child=_after_fork)
+portable.at_fork(after_in_child=_after_fork)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import sys
 
 from hiwater import _registry
+from hiwater._os import portable
 from hiwater.errors import MeterUnavailable
 
 TYPE_CHECKING = False
@@ -18,7 +19,7 @@ DEFAULT = ("resident", "heap", "python", "thread")
 """What a scope measures by default. CPU, faults, switches and I/O are always read."""
 
 _HOMES = {
-    "resident": "process:ResidentMeter",
+    "resident": "process:ResidentMeter" if portable.HAS_PROC else "elsewhere:SampledResidentMeter",
     "heap": "heap:Heap",
     "python": "heap:PythonObjects",
     "thread": "heap:ThreadHeap",

@@ -6,10 +6,20 @@ getrusage is right for these: unlike its ru_maxrss, differences are not disturbe
 
 from __future__ import annotations
 
-import resource
+import os
 import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 from hiwater._os.kept_file import KeptFile
+
+try:
+    import resource
+except ImportError:  # Windows, where processor time alone is counted
+    _used: Callable[[], Any] = os.times
+else:
+    _used = partial(resource.getrusage, resource.RUSAGE_SELF)
 
 NAMES = (
     "cpu_user_seconds",
@@ -23,11 +33,13 @@ NAMES = (
     "io_read_call_bytes",
     "io_write_call_bytes",
 )
+_RUSAGE_FIELDS = ("ru_utime", "ru_stime", "ru_minflt", "ru_majflt", "ru_nvcsw", "ru_nivcsw")
+_TIMES_FIELDS = ("user", "system", "", "", "", "")
 _IO_KEYS = {b"read_bytes:": 0, b"write_bytes:": 1, b"rchar:": 2, b"wchar:": 3}
 _io = KeptFile("/proc/self/io")
 _io_shown = [True]  # if the kernel refuses it once, it always will
 
-Counters = tuple[int, "resource.struct_rusage", bytes]
+Counters = tuple[int, Any, bytes]
 """(perf_counter in ns, getrusage, /proc/self/io as text). The text is parsed only when a result is read, to keep
 scopes cheap."""
 
@@ -42,7 +54,7 @@ def read() -> Counters:
                 io = _io.read(512)
         except OSError:
             _io_shown[0] = False
-    return time.perf_counter_ns(), resource.getrusage(resource.RUSAGE_SELF), io
+    return time.perf_counter_ns(), _used(), io
 
 
 def difference(start: Counters, end: Counters) -> dict[str, int | float | None]:
@@ -51,13 +63,9 @@ def difference(start: Counters, end: Counters) -> dict[str, int | float | None]:
     `io_read_bytes` came from storage; `io_read_call_bytes` is what read() and similar calls returned, cache included.
     """
     a, b = start[1], end[1]
+    fields = _RUSAGE_FIELDS if hasattr(a, "ru_utime") else _TIMES_FIELDS
     known: list[int | float | None] = [
-        b.ru_utime - a.ru_utime,
-        b.ru_stime - a.ru_stime,
-        b.ru_minflt - a.ru_minflt,
-        b.ru_majflt - a.ru_majflt,
-        b.ru_nvcsw - a.ru_nvcsw,
-        b.ru_nivcsw - a.ru_nivcsw,
+        getattr(b, name) - getattr(a, name) if hasattr(a, name) else None for name in fields
     ]
     before, after = _io_fields(start[2]), _io_fields(end[2])
     known += [y - x for x, y in zip(before, after, strict=True)] if before and after else [None] * len(_IO_KEYS)

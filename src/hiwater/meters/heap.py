@@ -14,6 +14,7 @@ import time
 from contextlib import suppress
 from functools import partial
 
+from hiwater._os import portable
 from hiwater._os.unrecorded_thread import UnrecordedThread
 from hiwater.errors import EngineFailed, EngineUnavailable
 from hiwater.meters.base import Meter, MeterUnavailable, Reading, Traits
@@ -42,7 +43,7 @@ class SharedCounting:
         self._ends_at = 0.0
         self._cancel: threading.Event | None = None
         self._thread: threading.Thread | None = None
-        os.register_at_fork(before=self._settle, after_in_child=self.after_fork)
+        portable.at_fork(before=self._settle, after_in_child=self.after_fork)
 
     def open(self) -> None:
         """Begin counting; raises MeterUnavailable."""

@@ -9,7 +9,6 @@ counters.
 from __future__ import annotations
 
 import os
-import resource
 import sys
 
 from hiwater._os import native
@@ -128,6 +127,8 @@ class ResidentMeter(Meter):
     def _read_and_reset_in_python(self) -> tuple[int, int]:
         clear = self._clear.descriptor()  # checked, because we write to this one
         now = self.now()
+        import resource  # where the high-water mark can be reset, it is there
+
         # getrusage costs a tenth of /proc/self/status, but its maximum survives exec: a small program that a large one
         # started reports the peak of the large one. Only a value above the lowest so far must be the current VmHWM.
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from hiwater._os import procfs
+from hiwater._os import processes
 from hiwater.errors import ProcessNotReadable
 from hiwater.meters.base import Meter, MeterUnavailable, Reading, Traits
 
@@ -30,16 +30,16 @@ class TreeReading:
 def read(pid: int | None = None) -> TreeReading:
     """Sum the tree below `pid` (this process by default). Processes that end during the reading count nothing."""
     root = os.getpid() if pid is None else pid
-    total = processes = by_resident = 0
-    for each in (root, *procfs.descendants_of(root)):
+    total = count = by_resident = 0
+    for each in (root, *processes.descendants_of(root)):
         size = _pss(each)
         if size is None:
-            size = procfs.resident_bytes_of(each)
+            size = processes.resident_bytes_of(each)
             by_resident += size is not None and size > 0
         if size is not None:
             total += size
-            processes += 1
-    return TreeReading(total, processes, by_resident)
+            count += 1
+    return TreeReading(total, count, by_resident)
 
 
 class Tree(Meter):
@@ -87,6 +87,6 @@ class Tree(Meter):
 
 def _pss(pid: int) -> int | None:
     try:
-        return procfs.proportional_bytes(pid, "pss")
+        return processes.proportional_bytes(pid, "pss")
     except ProcessNotReadable:
         return None

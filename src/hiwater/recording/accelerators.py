@@ -4,12 +4,12 @@ none of it is loaded."""
 from __future__ import annotations
 
 import _thread
-import os
 import sys
 from contextlib import suppress
 
 import hiwater
 from hiwater import _registry
+from hiwater._os import portable
 from hiwater.recording.imports_under_way import is_import_under_way, is_loop_under_way
 
 TYPE_CHECKING = False
@@ -181,4 +181,4 @@ def _forget_in_child() -> None:
     _waiting.clear()
 
 
-os.register_at_fork(after_in_child=_forget_in_child)
+portable.at_fork(after_in_child=_forget_in_child)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from functools import partial
 
-from hiwater._os.procfs import ProcessMemory, ProportionalMemory
+from hiwater._os.processes import ProcessMemory, ProportionalMemory
 from hiwater.errors import BadRequest
 
 TYPE_CHECKING = False

@@ -37,6 +37,8 @@ class OutsideSampler:
         """Start sampling; returns after the first sample. Raises HelperFailed."""
         if not sys.executable:
             raise HelperFailed("no interpreter is known for the sampling process", "set sys.executable to one")
+        if not hasattr(os, "posix_spawn"):
+            raise HelperFailed("a call cannot be sampled on this system", "sample a process, or use hiwater.track()")
         root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
         stop, self._to_helper = os.pipe()
         self._from_helper, out = os.pipe()

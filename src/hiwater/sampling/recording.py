@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 
+from hiwater._os import trust
 from hiwater._os.procfs import peak_error_bytes
 from hiwater.capture.format import KINDS
 from hiwater.capture.process import STATE_ENDED, STATE_FAILED
@@ -44,7 +45,7 @@ class SampleRecording:
 
     def read_scopes_from(self, path: str) -> None:
         """Read scopes from this file, to which the watched processes append."""
-        self._scope_descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._scope_descriptor = trust.open_regular(path)
 
     # Called by a watcher
 

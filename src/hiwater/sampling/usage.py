@@ -6,7 +6,7 @@ import os
 import subprocess
 import time
 
-from hiwater._os import procfs
+from hiwater._os import processes
 from hiwater._os.durations import checked_interval
 from hiwater._os.sizes import BYTES_PER_MIB
 from hiwater.errors import BadRequest, NoSuchProcess, ProcessNotReadable
@@ -192,7 +192,7 @@ def _process_number(proc: Any) -> tuple[int, bool]:
 def _one_row(pid: int, children: bool, backend: str) -> Row:
     """One reading, without a watcher."""
     read = backends.READERS[backend]
-    memory = procfs.open_target(pid, read)
+    memory = processes.open_target(pid, read)
     try:
         now = time.monotonic_ns()
         resident = memory.resident_bytes() or 0
@@ -201,7 +201,7 @@ def _one_row(pid: int, children: bool, backend: str) -> Row:
     if not children:
         return now, resident, ()
     found = []
-    for child in procfs.descendants_of(pid):
+    for child in processes.descendants_of(pid):
         try:
             below = read(child)
         except (NoSuchProcess, ProcessNotReadable):
@@ -231,7 +231,7 @@ def _sampled(call: Call, interval: float, timeout: float | None, children: bool,
     from hiwater.sampling.resident_peak import ResidentPeak
 
     function, args, keywords = call
-    has_peak = backends.READERS[backend] is procfs.ProcessMemory
+    has_peak = backends.READERS[backend] is processes.ProcessMemory
     sampler = OutsideSampler(interval=interval, children=children, backend=backend, timeout=timeout)
     with ResidentPeak(is_wanted=has_peak) as block, sampler:
         value = function(*args, **keywords)

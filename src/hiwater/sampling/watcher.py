@@ -10,9 +10,8 @@ import os
 import select
 import time
 
-from hiwater._os import procfs
-from hiwater._os.process_identity import start_ticks_of
-from hiwater._os.procfs import ProcessMemory
+from hiwater._os import processes
+from hiwater._os.processes import ProcessMemory, start_ticks_of
 from hiwater.errors import HiwaterError
 
 TYPE_CHECKING = False
@@ -65,8 +64,8 @@ class Watched:
 
     def read_names(self) -> None:
         """Read name and command line again, because an exec changes them. A zombie has no command line."""
-        self.name = procfs.name_of(self.pid) or self.name
-        self.command = procfs.command_of(self.pid)
+        self.name = processes.name_of(self.pid) or self.name
+        self.command = processes.command_of(self.pid)
 
     @property
     def high_water_rose(self) -> bool:
@@ -104,9 +103,9 @@ class Watcher:
         self.processes: list[Watched] = []
         self.missed_ticks = 0
         self.ticks = 0
-        memory = procfs.open_target(pid, reader)
+        memory = processes.open_target(pid, reader)
         self._pidfd = _pidfd(pid)
-        self.root = self._add(pid, procfs.parent_of(pid), time.monotonic_ns(), memory)
+        self.root = self._add(pid, processes.parent_of(pid), time.monotonic_ns(), memory)
         if is_fresh:
             self.root.high_water_at_start = 0
 
@@ -152,6 +151,9 @@ class Watcher:
         """Sleep; the target's end ends the sleep. Return True to stop."""
         waited_for = [file for file in (self._pidfd, stop_on) if 0 <= file < _SELECT_LIMIT]
         while (left := due - time.monotonic_ns()) > 0:
+            if not waited_for:
+                time.sleep(left / 1e9)
+                continue
             readable, _, _ = select.select(waited_for, [], [], left / 1e9)
             if stop_on in readable:
                 return True
@@ -200,7 +202,7 @@ class Watcher:
         if figures is None:
             return
         process.high_water_read_ns = at_ns
-        if figures[0] < process.high_water_bytes and procfs.name_of(process.pid) != process.name:
+        if figures[0] < process.high_water_bytes and processes.name_of(process.pid) != process.name:
             self._begins_program(process)  # only a new program lowers the high-water mark
         process.high_water_bytes = figures[0]
         if process.high_water_at_start is None:
@@ -211,7 +213,7 @@ class Watcher:
 
     def _maybe_ended(self, process: Watched) -> None:
         """A process without memory has ended, or is between two programs (exec)."""
-        if procfs.state_of(process.pid) in {"", "Z", "X"} or process.memory is None:
+        if processes.state_of(process.pid) in {"", "Z", "X"} or process.memory is None:
             self._end(process, time.monotonic_ns())
 
     def _end(self, process: Watched, at_ns: int) -> None:
@@ -252,7 +254,7 @@ class Watcher:
         pending = list(self._alive)
         while pending:
             parent = pending.pop()
-            for child in procfs.children_of(parent):
+            for child in processes.children_of(parent):
                 if child in self._alive or child in self._excluded:
                     continue
                 if child in self._gone and start_ticks_of(child) in (None, self._gone[child]):
@@ -265,5 +267,5 @@ def _pidfd(pid: int) -> int:
     """A descriptor that becomes readable when the process ends; -1 where the kernel has none (before Linux 5.3)."""
     try:
         return os.pidfd_open(pid)
-    except OSError:
+    except (AttributeError, OSError):
         return -1

@@ -54,7 +54,7 @@ class Sampling:
         self.lost_lines = 0
         if isinstance(log, str | os.PathLike):
             try:
-                self._descriptor = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+                self._descriptor = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
             except OSError as error:
                 raise OutputFailed(
                     f"the log {os.fspath(log)!r} cannot be written ({error.strerror})", "choose another file"

@@ -8,7 +8,6 @@ that are open at the same time include each other's memory.
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from bisect import bisect_left
@@ -16,7 +15,7 @@ from contextlib import contextmanager
 from threading import get_ident
 
 from hiwater import meters
-from hiwater._os import unrecorded
+from hiwater._os import portable, unrecorded
 from hiwater.errors import MeterUnavailable
 from hiwater.meters import counters
 
@@ -166,7 +165,7 @@ class ScopeManager:
         self._active: list[Slot] = []
         self._open: dict[int, Scope] = {}
         self._spent_ns = 0
-        os.register_at_fork(after_in_child=self._after_fork)
+        portable.at_fork(after_in_child=self._after_fork)
 
     @property
     def open_scopes(self) -> int:

@@ -185,11 +185,13 @@ class Usage:
         return f"{self.name or 'scope'}: {_seconds(self.wall_seconds)}, CPU {_seconds(self.cpu_seconds)}{ended}{failed}"
 
     def _notes(self) -> list[str]:
-        used = f"page faults {self.page_faults:,}, context switches {self.context_switches:,}"
+        used = []
+        if self.counters["minor_page_faults"] is not None:
+            used += [f"page faults {self.page_faults:,}", f"context switches {self.context_switches:,}"]
         read, written = self.counters["io_read_bytes"], self.counters["io_write_bytes"]
         if read is not None and written is not None:
-            used += f", read {format_size(int(read))}, written {format_size(int(written))}"
-        notes = [f"{used}, overhead of hiwater {_seconds(self.overhead_seconds)}"]
+            used += [f"read {format_size(int(read))}", f"written {format_size(int(written))}"]
+        notes = [", ".join([*used, f"overhead of hiwater {_seconds(self.overhead_seconds)}"])]
         late = [level.label for level in self.levels.values() if level.exact and level.reason == _CAME_LATE]
         notes += [f"{', '.join(late)}: {_CAME_LATE}"] if late else []
         notes += [

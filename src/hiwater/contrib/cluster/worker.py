@@ -12,7 +12,7 @@ import sys
 import zlib
 from contextlib import suppress
 
-from hiwater._os import native, unrecorded
+from hiwater._os import native, portable, unrecorded
 from hiwater._os.sizes import parse_size
 from hiwater.recording.recorder import Recorder
 
@@ -205,4 +205,4 @@ def _begin_in_child() -> None:
     _worker, _lock = None, _thread.allocate_lock()
 
 
-os.register_at_fork(after_in_child=_begin_in_child)
+portable.at_fork(after_in_child=_begin_in_child)

@@ -16,6 +16,7 @@ import weakref
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from hiwater._os import portable
 from hiwater.meters.devices import identity
 from hiwater.meters.devices.base import UNKNOWN, Backend, Device, Standing, Status
 
@@ -322,7 +323,7 @@ def _call_all(method: Callable[[Nvml], None]) -> None:
         method(each)
 
 
-os.register_at_fork(
+portable.at_fork(
     before=lambda: _call_all(Nvml.before_fork),
     after_in_parent=lambda: _call_all(Nvml.after_fork_in_parent),
     after_in_child=lambda: _call_all(Nvml.after_fork_in_child),
