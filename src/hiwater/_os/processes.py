@@ -21,7 +21,11 @@ if TYPE_CHECKING or portable.HAS_PROC:
 else:
     from hiwater._os.processes_elsewhere import (
         PsutilMemory as ProcessMemory,
+    )
+    from hiwater._os.processes_elsewhere import (
         PsutilProportionalMemory as ProportionalMemory,
+    )
+    from hiwater._os.processes_elsewhere import (
         children_of,
         command_of,
         descendants_of,
