@@ -7,9 +7,11 @@
 
 namespace hiwater {
 
+static_assert(sizeof(std::atomic<std::uint64_t>) == sizeof(std::uint64_t));
+
 inline void count_one(std::atomic<std::uint64_t>& count) noexcept {
 #if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)
-    asm("incq %0" : "+m"(count) : : "cc");
+    asm("incq %0" : "+m"(reinterpret_cast<std::uint64_t&>(count)) : : "cc");
 #else
     count.store(count.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
 #endif
@@ -19,7 +21,7 @@ inline void count_one(std::atomic<std::uint64_t>& count) noexcept {
 inline bool take_from(std::atomic<std::int64_t>& left, std::int64_t amount) noexcept {
 #if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)
     bool is_left;
-    asm("subq %2, %0" : "+m"(left), "=@ccg"(is_left) : "er"(amount) : "cc");
+    asm("subq %2, %0" : "+m"(reinterpret_cast<std::int64_t&>(left)), "=@ccg"(is_left) : "er"(amount) : "cc");
     return is_left;
 #else
     const std::int64_t rest = left.load(std::memory_order_relaxed) - amount;

@@ -109,8 +109,16 @@ auto around_strict_mode(Call call) noexcept {
     return result;
 }
 
-// Not in hook_syscall(), which has no frame.
-[[gnu::noipa]] long set_filter(long number, long a, long b, long c, long d, long e, long f) {
+// hook_syscall() has no frame: what needs one is apart from it, and its last call is a jump.
+#if defined(__clang__)
+#define HIWATER_APART [[gnu::noinline]]
+#define HIWATER_JUMP [[clang::musttail]]
+#else
+#define HIWATER_APART [[gnu::noipa]]
+#define HIWATER_JUMP
+#endif
+
+HIWATER_APART long set_filter(long number, long a, long b, long c, long d, long e, long f) {
     const auto set = [&] { return real<hook_syscall>(number, a, b, c, d, e, f); };
     return a == SECCOMP_SET_MODE_STRICT ? around_strict_mode(set) : around_filter(set);
 }
@@ -138,7 +146,7 @@ auto around_raw_fork(Call call) noexcept {
     return child;
 }
 
-[[gnu::noipa]] long make_child(long number, long a, long b, long c, long d, long e, long f) {
+HIWATER_APART long make_child(long number, long a, long b, long c, long d, long e, long f) {
     return around_raw_fork([&] { return real<hook_syscall>(number, a, b, c, d, e, f); });
 }
 
@@ -148,7 +156,7 @@ long hook_syscall(long number, long a, long b, long c, long d, long e, long f) {
         return set_filter(number, a, b, c, d, e, f);
     if (makes_child_here(number, a, b)) [[unlikely]]
         return make_child(number, a, b, c, d, e, f);
-    return real<hook_syscall>(number, a, b, c, d, e, f);
+    HIWATER_JUMP return real<hook_syscall>(number, a, b, c, d, e, f);
 }
 
 int hook_prctl(int option, ...) {
