@@ -11,13 +11,14 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import shutil
 import subprocess
 import sys
 import time
 from pathlib import Path
 
-from test_pythons import IN_A_ROOT, TREE, Interpreter, Place, find, say
+from test_pythons import IN_A_ROOT, TREE, Interpreter, Place, executables, probe, say
 
 WORK = TREE / "build/release-check"
 DIST = TREE / "dist"
@@ -65,23 +66,23 @@ def check_wheel(interpreter: Interpreter, wheel: Path) -> None:
     """Install it, record a known program, and read that. Nothing but the environment's own commands is on PATH."""
     place = Place(interpreter, WORK)
     name = f"{interpreter.full}{f' in {interpreter.root.name}' if interpreter.root else ''}"
+    folder = Path(IN_A_ROOT) if interpreter.root else WORK
+    outside = interpreter.root / IN_A_ROOT.lstrip("/") if interpreter.root else WORK
+    (outside / "tree").mkdir(parents=True, exist_ok=True)  # where commands in another system's root begin
+    shutil.copy2(wheel, outside)
+    shutil.rmtree(outside / "cached", ignore_errors=True)
     if not place.make():
         expect(False, f"{name}: an environment, see {place.log}")
         return
-    folder = Path(IN_A_ROOT) if interpreter.root else WORK
-    outside = interpreter.root / IN_A_ROOT.lstrip("/") if interpreter.root else WORK
-    if interpreter.root:
-        outside.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(wheel, outside)
     bare = ["env", f"PATH={Path(place.executable).parent}", "PIP_DISABLE_PIP_VERSION_CHECK=1", place.executable]
     place.run([*bare, "-m", "pip", "download", "--quiet", "--dest", str(folder / "cached"), str(folder / wheel.name)])
-    began = time.monotonic()
+    began = spent()
     code, _ = place.run(
         [*bare, "-m", "pip", "install", "--quiet", "--no-index", "--find-links", str(folder / "cached"), str(folder / wheel.name)]
     )  # fmt: skip
-    seconds = time.monotonic() - began
+    seconds = spent() - began
     expect(
-        code == 0, f"{name}: {wheel.name} installs in {seconds:.1f} s (at most {INSTALL_SECONDS} s on a quiet machine)"
+        code == 0 and seconds <= INSTALL_SECONDS, f"{name}: {wheel.name} installs in {seconds:.1f} s of processor time"
     )
     size = sum(path.stat().st_size for path in (outside / "cached").glob("*.whl"))
     expect(size <= DOWNLOAD_BYTES, f"{name}: with its dependencies it is {size / 1e6:.1f} MB")
@@ -94,6 +95,12 @@ def check_wheel(interpreter: Interpreter, wheel: Path) -> None:
     expect(wanted <= held < wanted + SLACK_BYTES, f"{name}: the line holds {held:,} bytes of at least {wanted:,}")
     made = place.run([*hiwater, "report", capture, "--html", "-o", page])[0] == 0
     expect(made and (outside / "known.html").stat().st_size > 100_000, f"{name}: the page")
+
+
+def spent() -> float:
+    """The processor time of all commands so far: it depends less on what else the machine does."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def held_by_the_line(report: dict[str, object]) -> int:
@@ -133,11 +140,15 @@ def main() -> int:
     WORK.mkdir(parents=True, exist_ok=True)
     wheels, sdists = sorted(DIST.glob("hiwater-*.whl")), sorted(DIST.glob("hiwater-*.tar.gz"))
     check_versions(wheels, sdists)
-    found, _ = find(headers=False)
+    found: dict[tuple[str, Path | None], Interpreter] = {}
+    for executable, root in executables():
+        interpreter, _ = probe(executable, root, headers=False)
+        if interpreter is not None and not interpreter.flags:
+            found.setdefault((interpreter.version, root), interpreter)
     for wheel in wheels:
         tag = wheel.name.split("-")[2]
-        for one in found:
-            if tag == f"cp{one.version.replace('.', '')}" and not one.flags:
+        for one in found.values():
+            if tag == f"cp{one.version.replace('.', '')}":
                 check_wheel(one, wheel)
                 if one.root is None and one.version == f"{sys.version_info[0]}.{sys.version_info[1]}":
                     check_start(wheel)

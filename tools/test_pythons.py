@@ -98,7 +98,7 @@ def inside(root: Path | None, folder: Path, words: list[str]) -> list[str]:
     return ["unshare", "--mount", "sh", "-c", ENTER, str(root), str(folder), *words]
 
 
-def probe(executable: str, root: Path | None, *, headers: bool) -> tuple[Interpreter | None, str]:
+def probe(executable: str, root: Path | None, *, headers: bool = True) -> tuple[Interpreter | None, str]:
     """Ask an interpreter what it is; return it, or None and what it lacks."""
     try:
         done = subprocess.run(
@@ -136,16 +136,15 @@ def executables() -> list[tuple[str, Path | None]]:
     return found
 
 
-def find(*, headers: bool = True) -> tuple[list[Interpreter], list[str]]:
-    """Return the interpreters to test, and a line for each that is there and cannot be used: with `headers`, for a
-    build."""
+def find() -> tuple[list[Interpreter], list[str]]:
+    """Return the interpreters to test, and a line for each that is there and cannot be used."""
     found: dict[str, Interpreter] = {}
     unusable: dict[str, None] = {}
     for executable, root in executables():
         if root is not None and os.geteuid() != 0:
             unusable[f"{root}: only root can enter it"] = None
             continue
-        interpreter, lack = probe(executable, root, headers=headers)
+        interpreter, lack = probe(executable, root)
         if interpreter is not None:
             found.setdefault(interpreter.name, interpreter)
         elif lack:

