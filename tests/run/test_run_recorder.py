@@ -18,7 +18,6 @@ import compiled
 import hiwater
 from hiwater._os.sizes import format_size, parse_size
 from hiwater.errors import BadSize, CaptureUnwritable, NotRecording
-from places import ROOT
 from waiting import wait_until
 
 
@@ -69,13 +68,6 @@ def test_a_size_reads_back_within_its_digits(count: int) -> None:
 )
 def test_sizes_are_written_in_three_digits(count: int, text: str) -> None:
     assert format_size(count) == text
-
-
-def test_the_version_is_the_projects() -> None:
-    project = ROOT / "pyproject.toml"
-    stated = re.search(r'^version = "(.*)"$', project.read_text(), re.MULTILINE)
-    assert stated is not None
-    assert stated[1] == hiwater.__version__
 
 
 def test_importing_is_cheap_and_loads_nothing_else() -> None:
