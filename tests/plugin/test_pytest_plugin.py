@@ -267,13 +267,13 @@ KEEPS_AND_DROPS = """
 @pytest.mark.parametrize("options", [[], ["--hiwater"]], ids=["baseline", "throughout"])
 def test_figures_are_of_every_block_and_the_same_when_run_again(run, pytester, options):
     """Each of 5,000 lists is a block of 72 bytes and one of 8 for its item, and each number above 256 one of 28 to
-    32."""
+    32. Up to 80 list headers come from the interpreter's list of freed ones instead."""
     again = [*options, "--hiwater-baseline", "memory.json"]
     run(KEEPS_AND_DROPS, *again, "--hiwater-update")
     entries = json.loads((pytester.path / "memory.json").read_text())["entries"]
     for one in entries.values():
         assert 14_700 <= one["allocations"] <= 14_900
-    outcomes, text = run(KEEPS_AND_DROPS, *again, "--hiwater-tolerance", "0.5%,1KiB")
+    outcomes, text = run(KEEPS_AND_DROPS, *again, "--hiwater-tolerance", "1.5%,1KiB")
     assert outcomes == {"test_keep": "passed", "test_drop": "passed"}, text
     assert "allocated bytes, exact" in text
 

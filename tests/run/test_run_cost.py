@@ -15,7 +15,7 @@ from hiwater import errors
 from places import HELPERS, ROOT
 
 # What `hiwater run` may load beside itself: small parts of the interpreter.
-ALLOWED = {"__future__", "_json", "atexit", "errno", "hiwater"}
+ALLOWED = {"__future__", "_json", "atexit", "errno", "gc", "hiwater"}
 
 
 def milliseconds(command: list[str], folder: Path) -> float:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import _thread
 import sys
-from contextlib import suppress
 
 import hiwater
 from hiwater import _registry
@@ -166,8 +165,10 @@ def _load() -> None:
     entries = [home for name, home in _registry.DEVICE_LIBRARIES.items() if name in sys.modules]
     for entry in (*entries, _registry.TORCH_HISTORY, _registry.DEVICE_REFUSALS):
         _registry.load(entry)
-    with suppress(ImportError):  # the extra `gpu`
-        import pynvml  # noqa: F401 - loaded
+    try:  # noqa: SIM105 - contextlib would be loaded in every recorded program
+        import pynvml  # noqa: F401 - loaded; the extra `gpu`
+    except ImportError:
+        pass
 
 
 def check_now() -> None:
