@@ -28,9 +28,12 @@ bool Recorder::find_moved_top(Thread& t, const void* instr, const Move& move) {
         return true;
     const std::uint32_t changed =
         instr != nullptr ? hw_frames_move_top(&t.memo, instr) : hw_frames_refresh(&t.memo, grow_memo);
-    if (t.memo.depth != 0) return t.knows_from(changed) || move(changed);
-    t.top = &t.no_frames;
-    return true;
+    if (t.memo.depth == 0) {
+        t.top = &t.no_frames;
+        return true;
+    }
+    const std::uint32_t known = t.known_from(changed);
+    return known == t.memo.depth || move(known);
 }
 
 // Runs work(thread) under the lock, with the current stack in thread.top. Returns whether it did: not where nothing is

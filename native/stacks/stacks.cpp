@@ -184,7 +184,7 @@ void Recorder::move_top(Thread& t, std::uint32_t changed) {
         t.top = &t.no_frames;
         return;
     }
-    std::uint32_t i = changed < depth ? changed : depth - 1;  // as in Thread::knows_from()
+    std::uint32_t i = changed < depth ? changed : depth - 1;  // as in Thread::known_from()
     hw_slot* slots = t.memo.slots;
     std::uint32_t node = i == 0 ? t.base : slots[i - 1].node, flags = i == 0 ? 0 : slots[i - 1].flags;
     Thread::Edge* edge = nullptr;

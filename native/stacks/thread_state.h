@@ -100,9 +100,9 @@ struct Thread {
     void note_own(std::uint32_t i) noexcept {
         if (memo.slots[i].node == base) memo.floor = i + 1;
     }
-    // Gives nodes to the slots from `changed` up and settles the stack; false where the thread has not met one of them
-    // lately.
-    bool knows_from(std::uint32_t changed) noexcept {
+    // Gives nodes to the slots from `changed` up and settles the stack. Returns the depth, or the lowest slot that the
+    // thread has not met lately: those below have their nodes.
+    std::uint32_t known_from(std::uint32_t changed) noexcept {
         const std::uint32_t depth = memo.depth;
         std::uint32_t i = changed < depth
                               ? changed
@@ -114,7 +114,7 @@ struct Thread {
             const std::uint64_t key = key_under(parent, slot->instr);
             edge = edge_of(slot->instr, key);
             if (edge->instr != slot->instr || edge->key != key) [[unlikely]]
-                return false;
+                return i;
             slot->node = edge->node;
             slot->flags = static_cast<std::uint16_t>(edge->flags);
             if (edge->flags != 0) [[unlikely]]
@@ -124,7 +124,7 @@ struct Thread {
         } while (++i != depth);
         top = edge;
         hw_frames_settle(&memo);
-        return true;
+        return depth;
     }
 
     LockTicket ticket;
