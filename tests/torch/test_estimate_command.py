@@ -13,7 +13,7 @@ import pytest
 import schemas
 from children import run_hiwater
 from hiwater.cli import main
-from hiwater.contrib.torch.estimate import api
+from hiwater.contrib.torch.estimate import api, processes
 
 SCRIPT = """
 import torch
@@ -51,6 +51,12 @@ def recurrent(batch_size=1):
     net = nn.LSTM(64, 64, batch_first=True)
     return net, torch.randn(batch_size, 16, 64), None, lambda out: out[0].sum()
 
+def dies_of_half(batch_size=8):
+    if batch_size == 4:
+        import os
+        os._exit(3)
+    return build(batch_size)
+
 def fails():
     raise ValueError("no such data")
 """
@@ -63,11 +69,11 @@ def forked(monkeypatch):
     from hiwater.contrib.torch.estimate import worker
 
     def ask(target, request):
-        kind, path, function = api.split_target(target)
+        kind, path, function = processes.split_target(target)
         request = request | {"kind": kind, "path": path, "function": function}
-        return api._ask_fork(lambda: worker._made_by(request), request)
+        return api._ask_copy(lambda: worker._made_by(request), request)
 
-    monkeypatch.setattr(api, "_ask_interpreter", ask)
+    monkeypatch.setattr(api, "ask_interpreter", ask)
 
 
 @pytest.fixture
@@ -125,6 +131,24 @@ def test_json_is_as_its_schema_says_and_a_module_is_found(script):
     assert said["at_peak"]["categories"]["inputs"] == 4 * 256 * 4
 
 
+def test_a_change_that_fails_does_not_lose_the_others(script, forked, capfd, monkeypatch):
+    monkeypatch.chdir(script.parent)
+    assert main(["estimate", "train.py:dies_of_half", "--try", "all", "--format", "json"]) == 0
+    said = json.loads(capfd.readouterr().out)
+    schemas.check(said, "estimate")
+    checkpointing, bf16, optimizer, batch = said["tries"]
+    assert "does not know the model's blocks" in checkpointing["problem"]
+    assert "died with exit code 3" in batch["problem"] and batch["peak_allocated_bytes"] is None
+    for one in (bf16, optimizer):
+        assert one["difference_bytes"] == one["peak_allocated_bytes"] - said["peak_allocated_bytes"]
+        assert one["fits"] and one["change"] and one["price"]
+    assert main(["estimate", "train.py:build", "--batch", "512", "--try", "batch,checkpointing"]) == 0
+    shown = capfd.readouterr().out.splitlines()
+    assert "forward" in shown[1] or "backward" in shown[1]
+    assert [line for line in shown if "batch of 256 instead of 512" in line and " -" in line and " yes " in line]
+    assert [line for line in shown if "checkpointing" in line and "not tried" in line]
+
+
 def test_what_does_not_fit_exits_with_one(script):
     pytest.importorskip("torch")
     done = hiwater(f"{script}:build", "--batch", "4096", "-d", "600MiB", check=1)
@@ -152,7 +176,7 @@ def test_the_largest_batch_as_a_page(script, tmp_path):
         ("train.py:three", (), 2, "returns a int where an optimizer or a loss was expected"),
         ("train.py:without_batch", ("--batch", "3"), 2, "takes no batch_size"),
         ("train.py:reads", ("--mode", "inference"), 126, "train.py:31 reads a tensor's value .*; keep it out"),
-        ("train.py:fails", (), 126, "failed at .*train.py:38 with ValueError: no such data"),
+        ("train.py:fails", (), 126, "failed at .*train.py:44 with ValueError: no such data"),
     ],
 )
 def test_wrong_functions_get_one_line_and_a_way_out(script, forked, capfd, monkeypatch, target, options, code, message):
@@ -174,6 +198,8 @@ def test_wrong_functions_get_one_line_and_a_way_out(script, forked, capfd, monke
         (["train.py:build", "-d", "Voodoo 2"], 2, "neither a card"),
         (["train.py:build", "--batch", "0"], 2, "not a batch"),
         (["train.py:build", "--batch", "1", "--largest-batch"], 2, "leave out one"),
+        (["train.py:build", "--try", "bf16", "--largest-batch"], 2, "leave out one"),
+        (["train.py:build", "--try", "bf16+luck"], 2, "'luck' is not a change to try; choose from checkpointing, bf16"),
         (["train.py:build", "--largest-batch", "-d", "cpu"], 2, "needs a card"),
         (["train.py:build", "--largest-batch", "--multiple-of", "0"], 2, "no multiple"),
         (["train.py:build", "--context", "80GiB", "-d", "80GiB"], 2, "no room"),

@@ -55,6 +55,15 @@ def test_small_programs_need_what_a_real_card_gave_to_the_byte(name, monkeypatch
     assert found.steps[0]["peak_reserved_bytes"] == real["built_reserved"]
 
 
+def test_a_change_that_is_tried_needs_what_the_changed_program_gave_on_a_real_card(monkeypatch):
+    monkeypatch.setenv("TORCH_CUBLASLT_UNIFIED_WORKSPACE", "0")
+    found = hiwater.contrib.torch.estimate(f"{SCORE / 'programs.py'}:adamw", device="H200", tries=["optimizer"])
+    assert found.peak_allocated_bytes == MEASURED["rows"]["adamw"]["allocated"]
+    (fused,) = found.tries
+    real = MEASURED["rows"]["adamw_fused"]
+    assert (fused["peak_allocated_bytes"], fused["peak_reserved_bytes"]) == (real["allocated"], real["reserved"])
+
+
 @pytest.mark.parametrize("row", PUBLISHED, ids=lambda row: row["program"])
 def test_published_peaks_of_kernels_are_met(row):
     size, mebibytes = next(iter(row["mebibytes"].items()))

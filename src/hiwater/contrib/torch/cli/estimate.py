@@ -30,6 +30,7 @@ examples:
   hiwater estimate train.py:build --device "RTX 4090"          on another card; --device 80GiB for any size
   hiwater estimate -m project.model:build --batch 32 --autocast bf16
   hiwater estimate train.py:build --largest-batch --multiple-of 8 --device A100-80GB
+  hiwater estimate train.py:build --try checkpointing,bf16,checkpointing+bf16
   hiwater estimate serve.py:build --mode inference --dtype fp16 --format json
 """,
 }
@@ -56,6 +57,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--at-most", type=int, default=2**20, metavar="N", help="with --largest-batch: at most N (default: 1048576)"
+    )
+    parser.add_argument(
+        "--try",
+        dest="tries",
+        default="",
+        metavar="CHANGES",
+        help="run the step also with each of these changes: checkpointing, bf16, optimizer, batch (half of it), or all; + joins several",
     )
     parser.add_argument(
         "--dtype", metavar="TYPE", help="convert the module and its inputs to this type: fp32, fp16 or bf16"
@@ -87,6 +95,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     if arguments.largest_batch and arguments.batch is not None:
         raise UsageError("--batch and --largest-batch cannot be used together", "leave out one of the two")
+    if arguments.largest_batch and arguments.tries:
+        raise UsageError("--try and --largest-batch cannot be used together", "leave out one of the two")
     if arguments.batch is not None and arguments.batch < 1:
         raise UsageError(f"--batch {arguments.batch} is not a batch", "give a number from 1 up")
     shared: dict[str, Any] = {
@@ -102,7 +112,7 @@ def run(arguments: argparse.Namespace) -> int:
         if search.low_because:
             return _UNKNOWN
         return 0 if search.batch_size else 1
-    found = api.estimate(target, batch_size=arguments.batch, **shared)
+    found = api.estimate(target, batch_size=arguments.batch, tries=arguments.tries, **shared)
     _show(found, arguments)
     if found.fits is None and found.total_bytes is not None:
         return _UNKNOWN
@@ -110,7 +120,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _target(arguments: argparse.Namespace) -> str:
-    from hiwater.contrib.torch.estimate.api import split_target
+    from hiwater.contrib.torch.estimate.processes import split_target
 
     if arguments.module is not None:
         return str(arguments.module)

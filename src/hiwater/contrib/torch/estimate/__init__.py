@@ -16,11 +16,13 @@ if TYPE_CHECKING:
     from hiwater.contrib.torch.estimate.api import Estimate, largest_batch
     from hiwater.contrib.torch.estimate.batch import Search
     from hiwater.contrib.torch.estimate.cards import CARDS, Card
+    from hiwater.contrib.torch.estimate.tries import CHANGES
 
-__all__ = ["CARDS", "Card", "Estimate", "Search", "largest_batch"]
+__all__ = ["CARDS", "CHANGES", "Card", "Estimate", "Search", "largest_batch"]
 
 _HOMES = {
     "CARDS": "hiwater.contrib.torch.estimate.cards",
+    "CHANGES": "hiwater.contrib.torch.estimate.tries",
     "Card": "hiwater.contrib.torch.estimate.cards",
     "Estimate": "hiwater.contrib.torch.estimate.api",
     "Search": "hiwater.contrib.torch.estimate.batch",

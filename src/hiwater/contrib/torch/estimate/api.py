@@ -4,21 +4,17 @@ result."""
 from __future__ import annotations
 
 import io
-import json
-import os
-import subprocess
-import sys
-import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from typing import Any
 
-from hiwater import errors
 from hiwater._os.sizes import parse_size
 from hiwater.contrib.torch.estimate.batch import Probe, Search, is_monotonic
 from hiwater.contrib.torch.estimate.cards import Card, find_card
+from hiwater.contrib.torch.estimate.processes import ask_fork, ask_interpreter
 from hiwater.contrib.torch.estimate.result import CONTEXT_BYTES, EstimateData
-from hiwater.errors import MORE_PROCESSES, BadRequest, EstimateFailed, ExtraMissing, HiwaterError
+from hiwater.contrib.torch.estimate.tries import checked
+from hiwater.errors import BadRequest, ExtraMissing
 
 DEFAULT_DEVICE = "NVIDIA H200 141GB"
 _Maker = Callable[[int | None], tuple[Any, ...]]
@@ -45,6 +41,7 @@ class _Estimator:
         self, target: Any, inputs: Any = None, optimizer: Any = None, loss: Callable[..., Any] | None = None, *,
         device: str | int = DEFAULT_DEVICE, mode: str = "train", dtype: Any = None, autocast: Any = None,
         steps: int = 3, accumulate: int = 1, batch_size: int | None = None, context: str | int = CONTEXT_BYTES,
+        tries: Sequence[str] = (),
     ) -> Estimate:  # fmt: skip
         """Estimate the memory that `steps` steps need on a card. No card is needed: tensors have sizes, but no values.
 
@@ -57,23 +54,25 @@ class _Estimator:
         `device` is a card's name, a size, or "cpu": without rounding, without a model of an allocator, and with the
         CPU's operators. `dtype` converts module and inputs. `autocast` wraps forward and loss ("bf16", "fp16"). Each
         step of the optimizer follows `accumulate` backward passes. `context` is the memory that the driver uses for the
-        process.
+        process. `tries` are names of changes (in `hiwater.contrib.torch.estimate.CHANGES`), several joined by "+": the
+        step runs once more with each, and `Estimate.tries` has the figures.
 
         The estimate runs in a process of its own: a new interpreter for a name, a fork for objects. Raises a
         HiwaterError: StepNeedsValues for code that reads values, StepFailed for another error in the step, BadRequest,
         UsageError, ExtraMissing without torch, EstimateFailed.
         """
         request = _request("estimate", device, mode, dtype, autocast, steps, accumulate, context) | {
-            "batch_size": batch_size
+            "batch_size": batch_size,
+            "tries": checked(tries),
         }
         if isinstance(target, str):
-            answer = _ask_interpreter(target, request)
+            answer = ask_interpreter(target, request)
         elif batch_size is not None:
             raise BadRequest(
                 "batch_size is for a function that is named, or for largest_batch", "make inputs of that size"
             )
         else:
-            answer = _ask_fork(lambda: lambda _: (target, inputs, optimizer, loss), request)
+            answer = _ask_copy(lambda: lambda _: (target, inputs, optimizer, loss), request)
         return _made(answer, target, request)
 
     def largest_batch(
@@ -95,7 +94,7 @@ class _Estimator:
             )
         request |= {"multiple_of": multiple_of, "largest": largest, "batch_size": None}
         answer = (
-            _ask_interpreter(build, request) if isinstance(build, str) else _ask_fork(lambda: _calling(build), request)
+            ask_interpreter(build, request) if isinstance(build, str) else _ask_copy(lambda: _calling(build), request)
         )
         probes = [Probe(*probe) for probe in answer["probes"]]
         found = _made(answer["estimate"], build, request) if answer["estimate"] is not None else None
@@ -147,96 +146,10 @@ def _calling(build: Callable[..., Any]) -> _Maker:
     return made_by_calling(build)
 
 
-# --- the other process ------------------------------------------------------------------------------------------------
-
-
-def _ask_interpreter(target: str, request: dict[str, Any]) -> Any:
-    kind, path, function = split_target(target)
-    request = request | {"kind": kind, "path": path, "function": function}
-    reading, writing = os.pipe()
-    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""}
-    words = [sys.executable, "-m", "hiwater.contrib.torch.estimate.worker", str(writing)]
-    with open(reading, encoding="utf-8") as answer:
-        try:
-            process = subprocess.Popen(words, stdin=subprocess.PIPE, pass_fds=(writing,), env=environment, text=True)
-        except OSError as error:
-            raise EstimateFailed(
-                f"no interpreter could be started ({error.strerror})", "see `hiwater doctor`"
-            ) from error
-        finally:
-            os.close(writing)
-        assert process.stdin is not None
-        try:
-            process.stdin.write(json.dumps(request))
-            process.stdin.close()
-        except BrokenPipeError:
-            pass  # it has ended already: its exit code says why
-        text = answer.read()
-    return _unpacked(text, process.wait())
-
-
-def split_target(target: str) -> tuple[str, str, str]:
-    """The parts of `script.py:build` or `package.module:build`: "script" or "module", the path, the function. Raises
-    UsageError."""
-    path, separator, function = target.rpartition(":")
-    if not separator or not path or not all(part.isidentifier() for part in function.split(".")):
-        raise errors.UsageError(
-            f"{target!r} is not the name of a function", "write script.py:function or -m package.module:function"
-        )
-    return ("script" if path.endswith(".py") or os.sep in path else "module"), path, function
-
-
-def _ask_fork(find: Callable[[], _Maker], request: dict[str, Any]) -> Any:
-    torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_initialized():
-        raise EstimateFailed(
-            "this process uses its card already, and a fork of it could not run backward",
-            "call estimate before anything is put on the card, or name a function: estimate('script.py:build')",
-        )
-    reading, writing = os.pipe()
-    with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", DeprecationWarning
-        )  # a warning about forks with threads: the child runs no other thread of the parent
-        try:
-            child = os.fork()
-        except OSError as error:
-            raise EstimateFailed(f"this process could not fork ({error.strerror})", MORE_PROCESSES) from error
-    if child == 0:
-        _answer_and_leave(find, request, writing)
-    os.close(writing)
-    with open(reading, encoding="utf-8") as answer:
-        text = answer.read()
-    return _unpacked(text, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-
-
-def _answer_and_leave(find: Callable[[], _Maker], request: dict[str, Any], writing: int) -> None:
-    code = 1
-    try:
-        os.environ["CUDA_VISIBLE_DEVICES"] = os.environ["HIP_VISIBLE_DEVICES"] = ""
-        sys.stdout = sys.stderr  # not the descriptor: this copy may have text that the user's process has not flushed
+def _ask_copy(make: Callable[[], _Maker], request: dict[str, Any]) -> Any:
+    def work() -> Any:
         from hiwater.contrib.torch.estimate import worker
 
-        worker.answer(writing, find, request)
-        code = 0
-    except BaseException:  # noqa: BLE001 - the copy of the user's process must end here
-        import traceback
+        return worker.settled_and_done(make, request)
 
-        traceback.print_exc()
-    finally:
-        os._exit(code)
-
-
-def _unpacked(text: str, code: int) -> Any:
-    if not text:
-        ending = f"signal {-code}" if code < 0 else f"exit code {code}"
-        raise EstimateFailed(
-            f"the process made for the estimate died with {ending}",
-            "what it wrote on stderr says more; a function that is named, estimate('script.py:build'), runs in a new interpreter",
-        )
-    reply = json.loads(text)
-    if "error" in reply:
-        name, problem, remedy = reply["error"]
-        kind: type[HiwaterError] = getattr(errors, name, EstimateFailed)
-        raise kind(problem, remedy)
-    return reply["result"]
+    return ask_fork(work)

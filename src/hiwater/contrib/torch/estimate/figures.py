@@ -17,6 +17,7 @@ from hiwater.contrib.torch.estimate.allocator import (
 from hiwater.contrib.torch.estimate.trace import StepTrace
 
 REMAINDERS = "unsplit remainders"
+_NO_LINE = ("", 0, "nothing")
 _POINTS = 240  # of the timeline
 
 
@@ -76,19 +77,36 @@ class StepReplay:
         category = self._category(number)
         return f"{category} of {self.trace.storages[number].phase}" if category == "temporaries" else category
 
+    def reached_by(self) -> dict[str, Any]:
+        """The newest request of at least 1 % of all: a smaller one may be the last, and is not what matters."""
+        newest = [number for number in reversed(self.alive) if self.alive[number] * 100 >= self.allocated_bytes]
+        number = next(iter(newest or reversed(self.alive)), None)
+        return (
+            _line_data(_NO_LINE, 0)
+            if number is None
+            else _line_data(self._line(number), self.trace.storages[number].size)
+        )
+
+    def _line(self, number: int) -> tuple[str, int, str]:
+        """The line that requested a storage. What belongs to no line has its kind as the function."""
+        place = self.trace.storages[number].place
+        return place[1:] if place.line else ("", 0, self._name(number))
+
     def holders(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        """The holders of memory now, by module and by line, largest first. What belongs to no line has its kind as
-        the function."""
+        """The holders of memory now, by module and by line, largest first."""
         modules: Counter[str] = Counter()
         lines: Counter[tuple[str, int, str]] = Counter()
         for number, size in self.alive.items():
-            place = self.trace.storages[number].place
-            modules[place.module] += size
-            lines[place[1:] if place.line else ("", 0, self._name(number))] += size
+            modules[self.trace.storages[number].place.module] += size
+            lines[self._line(number)] += size
         return (
             [{"module": name, "bytes": size} for name, size in modules.most_common()],
-            [{"file": f, "line": n, "function": o, "bytes": size} for (f, n, o), size in lines.most_common()],
+            [_line_data(line, size) for line, size in lines.most_common()],
         )
+
+
+def _line_data(line: tuple[str, int, str], size: int) -> dict[str, Any]:
+    return dict(zip(("file", "line", "function"), line, strict=True)) | {"bytes": size}
 
 
 def figures(trace: StepTrace, is_card: bool) -> dict[str, Any]:
@@ -113,13 +131,22 @@ def figures(trace: StepTrace, is_card: bool) -> dict[str, Any]:
                 "categories": replay.categories(),
                 "modules": modules,
                 "lines": lines,
+                "reached_by": replay.reached_by(),
                 **_step_and_phase(trace, index),
             }
     peak = max((step["peak_allocated_bytes"] for step in steps), default=0)
     return {
         "peak_allocated_bytes": peak,
         "peak_reserved_bytes": replay.allocator.peak_reserved_bytes if is_card else None,
-        "at_peak": at_peak or {"categories": {}, "modules": [], "lines": [], "step": 0, "phase": "before"},
+        "at_peak": at_peak
+        or {
+            "categories": {},
+            "modules": [],
+            "lines": [],
+            "reached_by": _line_data(_NO_LINE, 0),
+            "step": 0,
+            "phase": "before",
+        },
         "steps": steps,
         "timeline": timeline,
     }

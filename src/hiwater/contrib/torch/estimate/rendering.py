@@ -20,9 +20,16 @@ from hiwater.report.text import terminal
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hiwater.contrib.torch.estimate.result import EstimateData, EstimateLine, EstimateModule, EstimateStep
+    from hiwater.contrib.torch.estimate.result import (
+        EstimateData,
+        EstimateLine,
+        EstimateModule,
+        EstimateStep,
+        EstimateTry,
+    )
 
 _TOP = 10
+_FITS = {True: "yes", False: "no", None: "unknown"}
 _NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")
 
 
@@ -62,6 +69,7 @@ def _parts(estimate: EstimateData, top: int) -> list[RenderableType]:
     peak = estimate.at_peak
     parts: list[RenderableType] = [
         *_heading(estimate),
+        *([_tries(estimate.tries)] if estimate.tries else []),
         _table(("at the peak", list(peak["categories"].items())), estimate.peak_allocated_bytes, top),
         _table(
             ("module", _modules(peak["modules"])),
@@ -89,11 +97,14 @@ def _heading(estimate: EstimateData) -> list[Text]:
             f", {size(estimate.peak_reserved_bytes)} reserved, {size(estimate.peak_used_bytes or 0)} used with a context of "
             f"{size(estimate.context_bytes)} (assumed)"
         )
+    reached_by = estimate.at_peak["reached_by"]
     lines = [
         Text(
             f"{printable(estimate.target, 80)} · {mode}{batch} · {estimate.parameters:,} parameters · estimated, not measured"
         ),
-        Text(f"{peak}: step {estimate.at_peak['step']}, {estimate.at_peak['phase']}"),
+        Text(
+            f"{peak}: step {estimate.at_peak['step']}, {estimate.at_peak['phase']}, reached by {size(reached_by['bytes'])} for {_line(reached_by)}"
+        ),
     ]
     if estimate.total_bytes is not None:
         lines.append(Text(verdict(estimate), "bold"))
@@ -152,6 +163,24 @@ def _line(row: EstimateLine) -> str:
         return f"[{row['function']}]"
     file = os.path.relpath(row["file"]) if row["file"].startswith(os.getcwd() + os.sep) else row["file"]
     return f"{row['function']} ({file}:{row['line']})"
+
+
+def _tries(tries: list[EstimateTry]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("with", overflow="fold")  # retired word: rich's name
+    for heading in ("peak", "difference", "fits"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("price", overflow="fold")  # retired word: rich's name
+    for one in tries:
+        if one["problem"] is not None:
+            table.add_row(one["name"], "–", "–", "–", Text(f"not tried: {printable(one['problem'], 300)}", "dim"))
+            continue
+        difference = one["difference_bytes"] or 0
+        table.add_row(
+            Text(printable(one["change"], 200)), size(one["peak_allocated_bytes"] or 0),
+            f"{'-' if difference < 0 else '+'}{size(abs(difference))}", _FITS[one["fits"]], Text(one["price"]),
+        )  # fmt: skip
+    return table
 
 
 def _steps(steps: list[EstimateStep]) -> Table:

@@ -46,6 +46,8 @@ class EstimatePeak(TypedDict):
     """sums to peak_allocated_bytes"""
     modules: list[EstimateModule]
     lines: list[EstimateLine]
+    reached_by: EstimateLine
+    """the newest request of at least 1 % of the peak"""
     step: int
     phase: Phase
 
@@ -67,6 +69,22 @@ class EstimateInstant(TypedDict):
     phase: Phase
     bytes: int
     categories: dict[str, int]
+
+
+class EstimateTry(TypedDict):
+    """A change, or several, and the figures of the step with it. If it could not be made, `problem` says why."""
+
+    name: str
+    change: str
+    """What was changed."""
+    price: str
+    """What the change costs."""
+    peak_allocated_bytes: int | None
+    peak_reserved_bytes: int | None
+    difference_bytes: Signed | None
+    """Of the allocated peaks; below zero, what the change saves."""
+    fits: bool | None
+    problem: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +122,8 @@ class EstimateData:
     low_because: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     not_counted: list[str] = field(default_factory=lambda: list(NOT_COUNTED))
+    tries: list[EstimateTry] = field(default_factory=list)
+    """The changes that were asked for, each run by itself."""
     torch_version: str = ""
     peak_used_bytes: int | None = field(default=None, init=False)
     """The bytes that the driver would count for this process: reserved and the assumed context."""

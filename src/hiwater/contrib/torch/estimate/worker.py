@@ -17,8 +17,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import astuple
 from typing import Any
 
+from hiwater.contrib.torch.estimate import tries
 from hiwater.contrib.torch.estimate.hidden import Source
-from hiwater.errors import BadRequest, HiwaterError, NotFound, NotRunnable
+from hiwater.contrib.torch.estimate.processes import ask_fork, send
+from hiwater.errors import BadRequest, NotFound, NotRunnable
 
 Maker = Callable[[int | None], tuple[Any, ...]]
 
@@ -27,20 +29,11 @@ def main(descriptor: int) -> None:
     """Answer the request on stdin. Output of the user's code goes to stderr: stdout is for the caller's data."""
     request = json.load(sys.stdin)
     os.dup2(2, 1)
-    answer(descriptor, lambda: _made_by(request), request)
+    send(descriptor, lambda: settled_and_done(lambda: _made_by(request), request))
 
 
-def answer(descriptor: int, make: Callable[[], Maker], request: Mapping[str, Any]) -> None:
-    """Write the result of the request, or its error."""
-    try:
-        reply = {"result": _settled_and_done(make, request)}
-    except HiwaterError as error:
-        reply = {"error": [type(error).__name__, error.problem, error.remedy]}
-    with open(descriptor, "w", encoding="utf-8") as stream:
-        json.dump(reply, stream)
-
-
-def _settled_and_done(make: Callable[[], Maker], request: Mapping[str, Any]) -> Any:
+def settled_and_done(make: Callable[[], Maker], request: Mapping[str, Any]) -> Any:
+    """The result of the request. Changes torch in this process."""
     from hiwater.contrib.torch.estimate import card_kernels, cpu_kernels, one_device, unseen
 
     one_device.settle()
@@ -53,7 +46,13 @@ def _settled_and_done(make: Callable[[], Maker], request: Mapping[str, Any]) -> 
     gc.freeze()  # torch has many objects, none of which the collector has to traverse again
     if request["task"] == "largest_batch":
         return _largest_batch(made, request)
-    return estimate_once(made, request, request["batch_size"])
+    size = request["batch_size"]
+    if not request["tries"]:
+        return estimate_once(made, request, size)
+    # Each in a copy of its own, as an estimate leaves its fakes and changes in the user's objects.
+    once = functools.partial(estimate_once, made, request)
+    found = ask_fork(lambda: once(size))
+    return found | {"tries": [tries.tried(name, made, size, once, found) for name in request["tries"]]}
 
 
 def _largest_batch(make: Maker, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -71,8 +70,11 @@ def _largest_batch(make: Maker, request: Mapping[str, Any]) -> dict[str, Any]:
     return {"batch_size": size, "probes": tried, "is_bounded": is_bounded, "estimate": estimates.get(size)}
 
 
-def estimate_once(make: Maker, request: Mapping[str, Any], batch_size: int | None) -> dict[str, Any]:
-    """Build the step, run it, and compute its figures: those of an Estimate except the fields of the request."""
+def estimate_once(
+    make: Maker, request: Mapping[str, Any], batch_size: int | None, change: Callable[[Any], None] | None = None
+) -> dict[str, Any]:
+    """Build the step, change it, run it, and compute its figures: those of an Estimate except the fields of the
+    request."""
     from hiwater.contrib.torch.estimate import cpu_kernels, failures, figures, one_device, steps, unseen
     from hiwater.contrib.torch.estimate.fakes import Fakes
     from hiwater.contrib.torch.estimate.tracker import StorageTracker
@@ -88,6 +90,8 @@ def estimate_once(make: Maker, request: Mapping[str, Any], batch_size: int | Non
         job.modules += [module for module in fakes.modules if module not in job.modules]
         job.optimizers += [one for one in fakes.optimizers if one not in job.optimizers]
         job.captured = fakes.tensors
+        if change is not None:
+            change(job)
         steps.run(job, tracker, request["is_card"])
         parameters = sum(parameter.numel() for parameter in job.parameters())
         job.notes += _note_on_unowned(job)
@@ -220,6 +224,7 @@ def _choices(home: Any) -> str:
 def made_by_calling(build: Callable[..., Any]) -> Maker:
     """A function that calls `build`, with `batch_size` if one is given, and checks the result."""
 
+    @functools.wraps(build)  # its signature
     def make(batch_size: int | None) -> tuple[Any, ...]:
         if batch_size is None:
             return _four_parts(build(), build)
