@@ -17,44 +17,10 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-STEPS = 3
 _FRAMES = 3
 _KINDS = {
     "alloc": "a", "free_requested": "q", "free_completed": "f", "segment_alloc": "S", "segment_free": "F",
 }  # fmt: skip
-
-
-def run(made, is_inference):
-    """Run the program as the estimate does: a plain loop, unless its function does all of a step."""
-    import torch
-
-    target, given, optimizer, loss = (*made, None, None)[:4]
-
-    def call():
-        if isinstance(given, dict):
-            return target(**given)
-        return target(*(given if isinstance(given, (tuple, list)) else (given,)))
-
-    if is_inference:
-        if isinstance(target, torch.nn.Module):
-            target.eval()
-        with torch.no_grad():
-            for _ in range(STEPS):
-                out = call()
-        return
-    if not isinstance(target, torch.nn.Module):
-        for _ in range(STEPS):
-            call()
-        return
-    target.train()
-    for _ in range(STEPS):
-        for parameter in target.parameters():
-            parameter.grad = None
-        out = call()
-        value = loss(out) if loss is not None else out.loss
-        value.backward()
-        if optimizer is not None:
-            optimizer.step()
 
 
 def events_of(trace):
@@ -80,43 +46,15 @@ def measure(name, with_events):
     import programs
     import torch
 
-    torch.manual_seed(0)
+    from hiwater.contrib.torch.estimate import on_card, worker
+
     torch.cuda.init()
-    torch.cuda.reset_peak_memory_stats()
     if with_events:
         torch.cuda.memory._record_memory_history("all", context="alloc", stacks="python", max_entries=1_000_000)
-    made = getattr(programs, name)()
-    built = torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()
-    run(made, name in programs.INFERENCE)
-    torch.cuda.synchronize()
-    events = events_of(torch.cuda.memory._snapshot()["device_traces"][0]) if with_events else {}
-    return {
-        "steps": STEPS,
-        "allocated": torch.cuda.max_memory_allocated(),
-        "reserved": torch.cuda.max_memory_reserved(),
-        "built_allocated": built[0],
-        "built_reserved": built[1],
-        "end_allocated": torch.cuda.memory_allocated(),
-        "end_reserved": torch.cuda.memory_reserved(),
-        **events,
-    }
-
-
-def about():
-    """The card and the versions of what ran on it."""
-    import torch
-
-    properties = torch.cuda.get_device_properties(0)
-    found = {
-        "card": properties.name, "capability": [properties.major, properties.minor], "torch": torch.__version__,
-        "cuda": torch.version.cuda, "cudnn": torch.backends.cudnn.version(), "total_bytes": properties.total_memory,
-    }  # fmt: skip
-    for library in ("transformers", "torchvision", "triton"):
-        try:
-            found[library] = __import__(library).__version__
-        except ImportError:
-            found[library] = None
-    return found
+    options = {"steps": 3, "accumulate": 1, "batch_size": None, "dtype": None, "autocast": None}
+    options["mode"] = "inference" if name in programs.INFERENCE else "train"
+    found = on_card.row(worker.made_by_calling(getattr(programs, name)), options)
+    return found | (events_of(torch.cuda.memory._snapshot()["device_traces"][0]) if with_events else {})
 
 
 def in_a_process(name, arguments):
@@ -141,7 +79,11 @@ def main():
     parser.add_argument("--one", metavar="NAME", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.one:
-        print(json.dumps(about() if arguments.one == "about" else measure(arguments.one, bool(arguments.events))))
+        from hiwater.contrib.torch.estimate import on_card
+
+        print(
+            json.dumps(on_card.about() if arguments.one == "about" else measure(arguments.one, bool(arguments.events)))
+        )
         return
     import programs
 

@@ -94,6 +94,32 @@ def test_accumulated_gradients_are_within_a_percent(name):
     assert error(estimate(*make(), device="cpu", accumulate=3), real) < 0.01
 
 
+def whole_step():
+    net, x, optimizer, criterion = models.mlp()
+
+    def step(x):
+        optimizer.zero_grad()
+        criterion(net(x)).backward()
+        optimizer.step()
+
+    return step, x, None, None
+
+
+@pytest.mark.parametrize("make", [models.mlp, whole_step])
+def test_the_loop_that_runs_on_cards_needs_what_a_plain_one_does(make):
+    from hiwater.contrib.torch.estimate import steps
+
+    def run(made):
+        options = {"mode": "train", "steps": 3, "accumulate": 1, "dtype": None, "autocast": None}
+        steps.run_really(steps.Workload(*made, options), "cpu")
+
+    def plain(made):
+        for _ in range(3):
+            made[0](made[1])
+
+    assert models.real_peak(make, run) == models.real_peak(make, plain if make is whole_step else models.train)
+
+
 OPTIMIZERS = {
     "SGD": {"lr": 0.1},
     "SGD nesterov": {"lr": 0.1, "momentum": 0.9, "nesterov": True},

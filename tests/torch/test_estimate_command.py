@@ -7,14 +7,17 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 import schemas
 from children import run_hiwater
+from cuda_double import installed
 from hiwater.cli import main
 from hiwater.contrib.torch.estimate import api, processes
 
+SCORE = Path(__file__).parents[2] / "benchmarks" / "estimate_score"
 SCRIPT = """
 import torch
 from torch import nn
@@ -187,6 +190,43 @@ def test_wrong_functions_get_one_line_and_a_way_out(script, forked, capfd, monke
     assert re.search(message, said[0])
 
 
+def test_a_row_has_the_peaks_of_a_card_beside_the_estimate(script, forked, monkeypatch):
+    """Measured over the simulated card, on which no kernel runs."""
+    torch = pytest.importorskip("torch")
+    from hiwater.contrib.torch.estimate import on_card, worker
+
+    def step(size):
+        torch.cuda.caching_allocator_delete(torch.cuda.caching_allocator_alloc(size, stream=0))
+
+    def ask(target, request):
+        if request["task"] != "measure":
+            return estimate(target, request)
+        with installed():
+            return on_card.measured(lambda: worker.made_by_calling(lambda: (step, 40 << 20)), request)
+
+    monkeypatch.chdir(script.parent)
+    estimate = api.ask_interpreter
+    monkeypatch.setattr(api, "ask_interpreter", ask)
+    assert main(["estimate", "train.py:build", "--mode", "inference", "--record-row", "row.json"]) == 0
+    document = json.loads(Path("row.json").read_text())
+    row = document["rows"]["build"]
+    assert (row["allocated"], row["built_allocated"], row["end_allocated"]) == (40 << 20, 0, 0)
+    assert row["reserved"] == row["end_reserved"] == 40 << 20
+    assert (row["model"], row["mode"], row["steps"]) == ("function", "inference", 3)
+    alone = api.estimate("train.py:build", mode="inference")
+    assert row["estimated_allocated"] == alone.peak_allocated_bytes
+    others = json.loads((SCORE / "measured.json").read_text("utf-8"))
+    assert row.keys() > others["rows"]["adamw"].keys()
+    assert document["about"].keys() > others["about"].keys()
+
+
+def test_without_a_card_no_row_is_written(script, forked, capfd, monkeypatch):
+    monkeypatch.chdir(script.parent)
+    assert main(["estimate", "train.py:build", "--record-row", "row.json"]) == 125
+    assert "torch finds no card on this machine" in capfd.readouterr().err
+    assert not (script.parent / "row.json").exists()
+
+
 # Without it: all this is told before anything is started
 
 
@@ -198,6 +238,7 @@ def test_wrong_functions_get_one_line_and_a_way_out(script, forked, capfd, monke
         (["train.py:build", "-d", "Voodoo 2"], 2, "neither a card"),
         (["train.py:build", "--batch", "0"], 2, "not a batch"),
         (["train.py:build", "--batch", "1", "--largest-batch"], 2, "leave out one"),
+        (["train.py:build", "--record-row", "row.json", "-d", "T4"], 2, "leave out --device"),
         (["train.py:build", "--try", "bf16", "--largest-batch"], 2, "leave out one"),
         (["train.py:build", "--try", "bf16+luck"], 2, "'luck' is not a change to try; choose from checkpointing, bf16"),
         (["train.py:build", "--largest-batch", "-d", "cpu"], 2, "needs a card"),

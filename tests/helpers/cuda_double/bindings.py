@@ -88,7 +88,8 @@ class Bindings:
     def _properties(self, device):
         card = self._cards[device]
         return types.SimpleNamespace(
-            name=card.name, major=9, minor=0, total_memory=card.total_bytes, **({} if self._is_old else {"uuid": card.uuid})
+            name=card.name, major=9, minor=0, multi_processor_count=132, total_memory=card.total_bytes,
+            **({} if self._is_old else {"uuid": card.uuid})
         )  # fmt: skip
 
     # Devices

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 from hiwater.errors import OutputFailed, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from hiwater.contrib.torch.estimate.batch import Search
     from hiwater.contrib.torch.estimate.result import EstimateData
 
@@ -82,6 +84,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--context", metavar="SIZE", help="what the driver uses for the process (default: 512MiB, an assumption)"
     )
+    parser.add_argument(
+        "--record-row",
+        metavar="FILE",
+        help="also run the step on this machine's card, and write its peaks beside the estimate for that card, as JSON",
+    )
     parser.add_argument("--format", choices=_FORMATS, default="text", help="what to write (default: text)")
     parser.add_argument(
         "--top", type=int, default=10, metavar="N", help="the number of rows in each table (default: 10)"
@@ -97,6 +104,11 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("--batch and --largest-batch cannot be used together", "leave out one of the two")
     if arguments.largest_batch and arguments.tries:
         raise UsageError("--try and --largest-batch cannot be used together", "leave out one of the two")
+    if arguments.record_row and (arguments.device or arguments.largest_batch or arguments.tries):
+        raise UsageError(
+            "--record-row is for the step as it is, on this machine's card",
+            "leave out --device, --largest-batch and --try",
+        )
     if arguments.batch is not None and arguments.batch < 1:
         raise UsageError(f"--batch {arguments.batch} is not a batch", "give a number from 1 up")
     shared: dict[str, Any] = {
@@ -112,7 +124,11 @@ def run(arguments: argparse.Namespace) -> int:
         if search.low_because:
             return _UNKNOWN
         return 0 if search.batch_size else 1
-    found = api.estimate(target, batch_size=arguments.batch, tries=arguments.tries, **shared)
+    if arguments.record_row:
+        document, found = api.measured_and_estimated(target, arguments.batch, **shared)
+        _write_to(arguments.record_row, lambda stream: stream.write(json.dumps(document, indent=1) + "\n"))
+    else:
+        found = api.estimate(target, batch_size=arguments.batch, tries=arguments.tries, **shared)
     _show(found, arguments)
     if found.fits is None and found.total_bytes is not None:
         return _UNKNOWN
@@ -134,12 +150,16 @@ def _show(found: EstimateData | Search, arguments: argparse.Namespace) -> None:
     if arguments.output is None:
         _write(found, arguments, sys.stdout)
         return
+    _write_to(arguments.output, lambda stream: _write(found, arguments, stream))
+
+
+def _write_to(path: str, write: Callable[[TextIO], object]) -> None:
     try:
-        with open(arguments.output, "w", encoding="utf-8") as stream:
-            _write(found, arguments, stream)
+        with open(path, "w", encoding="utf-8") as stream:
+            write(stream)
     except OSError as error:
         raise OutputFailed(
-            f"the estimate cannot be written to {arguments.output!r} ({error.strerror})", "choose another file with -o"
+            f"the estimate cannot be written to {path!r} ({error.strerror})", "choose another file"
         ) from error
 
 

@@ -39,7 +39,7 @@ class _Estimator:
 
     def __call__(
         self, target: Any, inputs: Any = None, optimizer: Any = None, loss: Callable[..., Any] | None = None, *,
-        device: str | int = DEFAULT_DEVICE, mode: str = "train", dtype: Any = None, autocast: Any = None,
+        device: str | int | Card = DEFAULT_DEVICE, mode: str = "train", dtype: Any = None, autocast: Any = None,
         steps: int = 3, accumulate: int = 1, batch_size: int | None = None, context: str | int = CONTEXT_BYTES,
         tries: Sequence[str] = (),
     ) -> Estimate:  # fmt: skip
@@ -51,7 +51,7 @@ class _Estimator:
         `loss` is a function of the output, or of output and inputs. Without it, the loss is a scalar output, its
         `.loss`, or the sum of the outputs.
 
-        `device` is a card's name, a size, or "cpu": without rounding, without a model of an allocator, and with the
+        `device` is a card, its name, a size, or "cpu": without rounding, without a model of an allocator, and with the
         CPU's operators. `dtype` converts module and inputs. `autocast` wraps forward and loss ("bf16", "fp16"). Each
         step of the optimizer follows `accumulate` backward passes. `context` is the memory that the driver uses for the
         process. `tries` are names of changes (in `hiwater.contrib.torch.estimate.CHANGES`), several joined by "+": the
@@ -76,7 +76,7 @@ class _Estimator:
         return _made(answer, target, request)
 
     def largest_batch(
-        self, build: str | Callable[..., Any], *, device: str | int = DEFAULT_DEVICE, mode: str = "train",
+        self, build: str | Callable[..., Any], *, device: str | int | Card = DEFAULT_DEVICE, mode: str = "train",
         dtype: Any = None, autocast: Any = None, steps: int = 3, accumulate: int = 1,
         context: str | int = CONTEXT_BYTES, multiple_of: int = 1, largest: int = 2**20,
     ) -> Search:  # fmt: skip
@@ -101,13 +101,28 @@ class _Estimator:
         return Search(answer["batch_size"], probes, is_monotonic(probes), answer["is_bounded"], found)
 
 
+def measured_and_estimated(target: str, batch_size: int | None, **options: Any) -> tuple[dict[str, Any], Estimate]:
+    """Run the step on the card of this machine: a document of one row, as benchmarks/estimate_score has them, and the
+    estimate for this card. Raises EstimateFailed without a card."""
+    request = _request("measure", **{"device": DEFAULT_DEVICE, "context": 0, **options}) | {"batch_size": batch_size}
+    answer = ask_interpreter(target, request)
+    about = answer["about"]
+    card = Card(
+        about["card"], about["total_bytes"], "this machine", tuple(about["capability"]), about["multiprocessors"]
+    )
+    found = estimate(target, batch_size=batch_size, **{**options, "device": card})
+    estimated = {"estimated_allocated": found.peak_allocated_bytes, "estimated_reserved": found.peak_reserved_bytes}
+    return {"about": about, "rows": {target.rpartition(":")[2]: answer["row"] | estimated}}, found
+
+
 estimate = _Estimator()
 largest_batch = estimate.largest_batch
 
 
 def _request(
-    task: str, device: str | int, mode: str, dtype: Any, autocast: Any, steps: int, accumulate: int, context: str | int
-) -> dict[str, Any]:
+    task: str, device: str | int | Card, mode: str, dtype: Any, autocast: Any, steps: int, accumulate: int,
+    context: str | int,
+) -> dict[str, Any]:  # fmt: skip
     if find_spec("torch") is None:
         raise ExtraMissing(
             "an estimate needs torch, which is not installed", "pip install 'hiwater[torch]'; its CPU build will do"
@@ -116,8 +131,7 @@ def _request(
         raise BadRequest(f"{mode!r} is not a mode", f"choose {' or '.join(_MODES)}")
     if steps < 1 or accumulate < 1:
         raise BadRequest("steps and accumulate count from 1", "give positive numbers")
-    is_card = device != "cpu"
-    card = (Card(f"{device} bytes", device) if isinstance(device, int) else find_card(device)) if is_card else None
+    card = _card(device) if device != "cpu" else None
     context_bytes = context if isinstance(context, int) else parse_size(context)
     if card is not None and card.total_bytes <= context_bytes:
         raise BadRequest(
@@ -125,11 +139,17 @@ def _request(
             "give a larger device or a smaller context",
         )
     return {
-        "task": task, "is_card": is_card, "device": card.name if card else "cpu", "total_bytes": card.total_bytes if card else None,
+        "task": task, "is_card": card is not None, "device": card.name if card else "cpu", "total_bytes": card.total_bytes if card else None,
         "context_bytes": context_bytes if card else 0,
         "capability": card.capability if card else None, "processors": card.processors if card else None, "mode": mode, "steps": steps, "accumulate": accumulate,
         "dtype": None if dtype is None else str(dtype), "autocast": None if autocast is None else str(autocast),
     }  # fmt: skip
+
+
+def _card(device: str | int | Card) -> Card:
+    if isinstance(device, Card):
+        return device
+    return Card(f"{device} bytes", device) if isinstance(device, int) else find_card(device)
 
 
 def _made(answer: dict[str, Any], target: Any, request: dict[str, Any]) -> Estimate:

@@ -20,7 +20,8 @@ def ask_interpreter(target: str, request: Mapping[str, Any]) -> Any:
     kind, path, function = split_target(target)
     request = {**request, "kind": kind, "path": path, "function": function}
     reading, writing = os.pipe()
-    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""}
+    hidden = {} if request["task"] == "measure" else {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""}
+    environment = {**os.environ, **hidden}
     words = [sys.executable, "-m", "hiwater.contrib.torch.estimate.worker", str(writing)]
     with open(reading, encoding="utf-8") as answer:
         try:

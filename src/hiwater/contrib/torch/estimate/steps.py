@@ -43,6 +43,7 @@ class Workload:
         self.steps = options["steps"]
         self.accumulate = options["accumulate"]
         self.autocast = _type_of(options["autocast"])
+        self.device = "cpu"  # of autocast: fakes are on no other
         self.notes: list[str] = []
         self.backward_ran = self.optimizer_ran = False
         self.is_whole_step = (
@@ -95,7 +96,7 @@ def _type_of(name: str | None) -> torch.dtype | None:
 def run(job: Workload, tracker: StorageTracker, is_card: bool) -> None:
     """Track what exists before the first step, then run the steps of the job and track every storage of each phase."""
     tracker.drivers = frozenset({_train.__code__, _infer.__code__})
-    with _watched(job, tracker):
+    with _noticed(job), _watched(job, tracker):
         _track_existing(job, tracker, is_card)
         tracker.is_recording = True
         if job.is_training:
@@ -103,6 +104,24 @@ def run(job: Workload, tracker: StorageTracker, is_card: bool) -> None:
         else:
             _infer(job, tracker)
         tracker.is_recording = False
+
+
+def run_really(job: Workload, device: str) -> None:
+    """The same steps on real tensors, without the tracker and its hooks on modules and parameters."""
+    job.device = device
+    with _noticed(job):
+        if job.is_training:
+            _train(job, _Nobody(), False)
+        else:
+            _infer(job, _Nobody())
+
+
+class _Nobody:
+    """Stands for the tracker where nothing is tracked."""
+
+    def begin(self, step: int, phase: str) -> None: ...
+
+    def track(self, tensor: torch.Tensor, category: str = "", place: CodePlace | None = None) -> None: ...
 
 
 def _track_existing(job: Workload, tracker: StorageTracker, is_card: bool) -> None:
@@ -127,7 +146,7 @@ def _existing(job: Workload) -> Iterator[tuple[torch.Tensor, str, CodePlace]]:
         yield tensor, "inputs", NOWHERE
 
 
-def _train(job: Workload, tracker: StorageTracker, is_card: bool) -> None:
+def _train(job: Workload, tracker: StorageTracker | _Nobody, is_card: bool) -> None:
     output = loss = None
     for module in job.modules:
         module.train()
@@ -140,7 +159,7 @@ def _train(job: Workload, tracker: StorageTracker, is_card: bool) -> None:
             tracker.begin(step, "forward")
             job.backward_ran = False
             # As in a plain loop, the output and loss of the last turn live until this turn assigns their names.
-            with torch.autocast("cpu", job.autocast) if job.autocast else nullcontext():
+            with torch.autocast(job.device, job.autocast) if job.autocast else nullcontext():
                 output = job.call()
                 job.is_whole_step = job.backward_ran and (job.optimizer_ran or job.optimizer is None)
                 loss = None if job.backward_ran else _loss(job, output)
@@ -153,13 +172,13 @@ def _train(job: Workload, tracker: StorageTracker, is_card: bool) -> None:
     del output, loss
 
 
-def _infer(job: Workload, tracker: StorageTracker) -> None:
+def _infer(job: Workload, tracker: StorageTracker | _Nobody) -> None:
     output = None
     for module in job.modules:
         module.eval()
     for step in range(1, job.steps + 1):
         tracker.begin(step, "forward")
-        with torch.no_grad(), torch.autocast("cpu", job.autocast) if job.autocast else nullcontext():
+        with torch.no_grad(), torch.autocast(job.device, job.autocast) if job.autocast else nullcontext():
             output = job.call()
     del output
 
@@ -216,6 +235,38 @@ def _tensors(value: Any) -> Iterator[torch.Tensor]:
 
 
 @contextmanager
+def _noticed(job: Workload) -> Iterator[None]:
+    """A context that notices if the function runs backward or an optimizer itself."""
+
+    def optimizer_begins(*_: Any) -> None:
+        job.optimizer_ran = True
+
+    def noticed(function: Callable[..., Any]) -> Callable[..., Any]:
+        def in_backward(*arguments: Any, **options: Any) -> Any:
+            job.backward_ran = True
+            return function(*arguments, **options)
+
+        return in_backward
+
+    hook = register_optimizer_step_pre_hook(optimizer_begins)
+    try:
+        with _autograd_as(noticed):
+            yield
+    finally:
+        hook.remove()
+
+
+@contextmanager
+def _autograd_as(changed: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Iterator[None]:
+    backward, gradient = torch.autograd.backward, torch.autograd.grad
+    torch.autograd.backward, torch.autograd.grad = changed(backward), changed(gradient)
+    try:
+        yield
+    finally:
+        torch.autograd.backward, torch.autograd.grad = backward, gradient
+
+
+@contextmanager
 def _watched(job: Workload, tracker: StorageTracker) -> Iterator[None]:
     """A context with hooks for the start and end of modules, for backward, gradients and optimizers, whatever code
     calls them."""
@@ -235,13 +286,10 @@ def _watched(job: Workload, tracker: StorageTracker) -> Iterator[None]:
         for parameter in job.parameters()
         if parameter.requires_grad
     ]
-    backward, gradient = torch.autograd.backward, torch.autograd.grad
-    torch.autograd.backward = _as_phase(backward, job, tracker)
-    torch.autograd.grad = _as_phase(gradient, job, tracker)
     try:
-        yield
+        with _autograd_as(lambda function: _as_phase(function, tracker)):
+            yield
     finally:
-        torch.autograd.backward, torch.autograd.grad = backward, gradient
         for hook in taken:
             hook.remove()
 
@@ -257,13 +305,12 @@ def _leave(tracker: StorageTracker) -> None:
         tracker.modules.pop()
 
 
-def _as_phase(function: Callable[..., Any], job: Workload, tracker: StorageTracker) -> Callable[..., Any]:
+def _as_phase(function: Callable[..., Any], tracker: StorageTracker) -> Callable[..., Any]:
     def in_backward(*arguments: Any, **options: Any) -> Any:
         step, before = tracker.trace.phase_starts[-1].step, tracker.phase
         if before != "backward":  # a nested backward, as of a checkpoint, is part of the outer one
             _call_activations(tracker)
         tracker.begin(step, "backward")
-        job.backward_ran = True
         try:
             return function(*arguments, **options)
         finally:
@@ -287,7 +334,6 @@ def _track_gradient(parameter: torch.Tensor, tracker: StorageTracker) -> None:
 
 
 def _optimizer_begins(optimizer: torch.optim.Optimizer, job: Workload, tracker: StorageTracker) -> None:
-    job.optimizer_ran = True
     if all(optimizer is not known for known in job.optimizers):
         job.optimizers.append(optimizer)
     _change_phase(tracker, "optimizer")
@@ -298,7 +344,7 @@ def _change_phase(tracker: StorageTracker, phase: str) -> None:
 
 
 def _track_optimizer_state(
-    job: Workload, optimizer: torch.optim.Optimizer, tracker: StorageTracker, is_card: bool
+    job: Workload, optimizer: torch.optim.Optimizer, tracker: StorageTracker | _Nobody, is_card: bool
 ) -> None:
     """Track the optimizer's state under the module's name. Its step counters usually stay on the host, even with a
     card."""

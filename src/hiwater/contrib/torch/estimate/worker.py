@@ -33,9 +33,11 @@ def main(descriptor: int) -> None:
 
 
 def settled_and_done(make: Callable[[], Maker], request: Mapping[str, Any]) -> Any:
-    """The result of the request. Changes torch in this process."""
-    from hiwater.contrib.torch.estimate import card_kernels, cpu_kernels, one_device, unseen
+    """The result of the request. Changes torch in this process, unless the step is measured on a card."""
+    from hiwater.contrib.torch.estimate import card_kernels, cpu_kernels, on_card, one_device, unseen
 
+    if request["task"] == "measure":
+        return on_card.measured(make, request)
     one_device.settle()
     if request["is_card"]:
         card_kernels.install(tuple(request["capability"]))
