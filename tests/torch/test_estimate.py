@@ -7,6 +7,7 @@ import io
 import json
 import os
 import re
+import subprocess
 import sys
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +24,7 @@ from torch.nn import functional as F  # noqa: E402, N812 - as everybody calls it
 import estimate_models as models  # noqa: E402
 import hiwater.contrib.torch  # noqa: E402
 from hiwater.errors import BadRequest, EstimateFailed, StepFailed, StepNeedsValues  # noqa: E402
+from places import HELPERS  # noqa: E402
 
 MIB = 2**20
 HOPPERS = 2 * 32 * MIB  # the workspaces of cuBLAS, of forward's thread and of autograd's
@@ -724,3 +726,18 @@ def test_modules_of_a_list_are_one_row_in_the_text():
     text = str(estimate(*models.checkpointed(), device="cpu"))
     assert "blocks.*.layers.* (" in text
     assert "blocks.1" not in text
+
+
+def test_a_copy_of_a_process_whose_kernels_used_threads_does_not_wait_for_them():
+    """An estimate of objects runs in a fork, where OpenMP's threads are gone, and fills masks of known content."""
+    code = f"""
+import sys
+sys.path.insert(0, {str(HELPERS)!r})
+import torch, estimate_models, hiwater.contrib.torch
+torch.set_num_threads(2)
+torch.ones(1 << 22).add_(1).sum()
+hiwater.contrib.torch.estimate(*estimate_models.masked_attention())
+print(torch.get_num_threads())
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=90, check=False)
+    assert (done.returncode, done.stdout) == (0, "2\n"), done.stderr

@@ -83,6 +83,8 @@ def _answer_and_leave(work: Callable[[], Any], writing: int) -> None:
     try:
         os.environ["CUDA_VISIBLE_DEVICES"] = os.environ["HIP_VISIBLE_DEVICES"] = ""
         sys.stdout = sys.stderr  # not the descriptor: this copy may have text that the user's process has not flushed
+        if "torch" in sys.modules:
+            sys.modules["torch"].set_num_threads(1)  # OpenMP would wait for threads of the other process
         send(writing, work)
         code = 0
     except BaseException:  # noqa: BLE001 - the copy of the user's process must end here
