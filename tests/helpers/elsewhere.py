@@ -13,6 +13,7 @@ import io
 import os
 import runpy
 import select
+import shutil
 import signal
 import sys
 import time
@@ -145,6 +146,8 @@ def take_away(system: str) -> None:
     os.path.exists = _exists
     os.stat = _without_proc(os.stat, is_windows)
     if is_windows:
+        # Found out as they were loaded; 3.13 does more where they are true.
+        shutil._use_fd_functions = sys.modules["subprocess"]._USE_POSIX_SPAWN = False
         os.fstat = _without_proc(os.fstat, True)
         os.replace, os.rename, os.unlink = map(_not_while_open, (os.replace, os.rename, os.unlink))
         del select.poll
