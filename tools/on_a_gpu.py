@@ -184,11 +184,8 @@ def write(folder: Path, about: dict[str, str], results: dict[str, dict[str, Any]
         largest = max(sizes, key=sizes.__getitem__)
         del golden[largest], sizes[largest]
     text = json.dumps({"about": about, **golden})
-    for path in (
-        SITE,
-        folder.resolve(),
-        sys.prefix,
-    ):  # these files stay for ever; where the machine had them does not matter
+    # These files stay for ever; where the machine had them does not matter.
+    for path in (SITE, folder.resolve(), sys.prefix):
         text = text.replace(f"{path}{os.sep}", "")
     (folder / "golden.json").write_text(text)
     shown = {name: {key: value for key, value in found.items() if key != "golden"} for name, found in results.items()}

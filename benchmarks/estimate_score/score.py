@@ -40,7 +40,7 @@ class Row(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """A row beside its estimate: errors in percent, or why there is no estimate."""
+    """A row compared with its estimate: errors in percent, or why there is no estimate."""
 
     row: Row
     allocated: float | None

@@ -143,6 +143,15 @@ static uint32_t walk_everything(hw_memo* memo, const hw_frame* f, hw_grow grow) 
     return 0;
 }
 
+/* Notes where a slot's frame stands; whether it is elsewhere than before. */
+static inline int has_moved(hw_slot* slot, const hw_frame* f) {
+    const void* const instr = frame_instr(f);
+    if (instr == slot->instr) return 0;
+    slot->instr = instr;
+    slot->tagged = 0;
+    return 1;
+}
+
 /* Of `count` slots, one or more. */
 static inline hw_slot* lowest_compared(const hw_memo* memo, uint32_t count) {
     uint32_t lowest = count > HW_TRUSTED_DEPTH ? count - HW_TRUSTED_DEPTH : 0;
@@ -169,10 +178,7 @@ static inline int64_t compare_down(hw_memo* memo, uint32_t count) {
     hw_slot* lowest = slot + 1;
     for (const hw_frame* f = (const hw_frame*)slot->frame;; f = (const hw_frame*)slot->previous, --slot) {
         if (__builtin_expect((const void*)f->previous != slot->previous, 0)) return -1;
-        const void* const instr = frame_instr(f);
-        if (instr != slot->instr) {
-            slot->instr = instr;
-            slot->tagged = 0;
+        if (has_moved(slot, f)) {
             lowest = slot;
         } else if (slot->tagged != 0) {
             if (has_tag(memo, slot)) break;
@@ -191,12 +197,7 @@ static inline int64_t compare_settled(hw_memo* memo, uint32_t count) {
     if (slot < last) return compare_down(memo, count);
     for (const hw_frame* f = (const hw_frame*)slot->frame;; f = (const hw_frame*)slot->previous, --slot) {
         if (__builtin_expect((const void*)f->previous != slot->previous, 0)) return -1;
-        const void* const instr = frame_instr(f);
-        if (instr != slot->instr) {
-            slot->instr = instr;
-            slot->tagged = 0;
-            lowest = slot;
-        }
+        if (has_moved(slot, f)) lowest = slot;
         if (slot == last) break;
     }
     if (__builtin_expect(*memo->tag == memo->tagged_as, 1)) {

@@ -87,7 +87,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--record-row",
         metavar="FILE",
-        help="also run the step on this machine's card, and write its peaks beside the estimate for that card, as JSON",
+        help="also run the step on this machine's card, and write its peaks and the estimate for that card, as JSON",
     )
     parser.add_argument("--format", choices=_FORMATS, default="text", help="what to write (default: text)")
     parser.add_argument(

@@ -1,7 +1,7 @@
 """The content of small tensors of integers and truth values, as far as it follows from what made them.
 
 Fake tensors have sizes and no values. But masks, positions and ids decide what code does (`if torch.all(mask == 1)`):
-what comes from `ones`, `arange`, `randint` and the like is computed beside the fakes, so that it can be read. Random
+what comes from `ones`, `arange`, `randint` and the like is also computed for real, so that it can be read. Random
 ids are a sample of what a program could have.
 """
 

@@ -39,7 +39,7 @@ def tried(
     name: str, make: Callable[[int | None], Any], batch_size: int | None,
     estimate: Callable[[int | None, Callable[[Workload], None]], dict[str, Any]], before: dict[str, Any],
 ) -> EstimateTry:  # fmt: skip
-    """The figures of the step with the changes of this name, beside those of `before`; or why there are none."""
+    """The figures of the step with the changes of this name, compared with those of `before`; or why there are none."""
 
     def work() -> EstimateTry:
         parts, size, made = name.split("+"), batch_size, list[_Made]()
