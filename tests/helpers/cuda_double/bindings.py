@@ -38,7 +38,9 @@ class Bindings:
     def table(self):
         """Everything to be put into `torch._C`."""
         found = {
-            "_cudart": types.SimpleNamespace(),
+            "_cudart": types.SimpleNamespace(
+                cudaMemGetInfo=lambda device: (self._cards[device].free_bytes, self._cards[device].total_bytes)
+            ),
             "_CudaDeviceProperties": types.SimpleNamespace,
             "_cuda_CUDAAllocator": type("_cuda_CUDAAllocator", (), {}),
             "_cuda_getCompiledVersion": lambda: 13000,

@@ -15,6 +15,7 @@ from pathlib import Path
 from hiwater._os.replacing import replacing
 from hiwater._os.sizes import format_size as size
 from hiwater.allocator_state import AllocatorState, of_segments, requested_of
+from hiwater.capture import ownership
 from hiwater.contrib.torch import oom_message, oom_verdict
 from hiwater.contrib.torch.oom_message import Observed, Refusal
 from hiwater.contrib.torch.oom_verdict import Facts, RefusalVerdict
@@ -79,13 +80,16 @@ def make(
     state = _tried(lambda: of_segments(segments), notes, "the allocator's state") if segments else None
     tensors, categories = _tried(lambda: _tensors(device, model, error, notes), notes, "the tensors") or none
     driver_free = observed.driver_free_bytes if observed is not None else refusal.free_bytes
+    total = refusal.total_bytes
+    if driver_free is None and device != "cpu":  # an error of CUDA's own: it names no sizes
+        driver_free, total = _tried(lambda: _on_the_card(device), notes, "the driver's free memory") or (None, total)
     others = sum(refusal.other_processes.values()) or None
     if others is None and device != "cpu":
         others = _tried(lambda: _others(device), notes, "what other processes hold")
     wanted = observed.requested_bytes if observed is not None else refusal.requested_bytes
     facts = Facts(
         requested_bytes=wanted, rounded_bytes=_tried(lambda: _rounded(history, device, wanted), notes, "the request's own size"),
-        state=state, driver_free_bytes=driver_free, total_bytes=refusal.total_bytes, allowed_bytes=refusal.allowed_bytes,
+        state=state, driver_free_bytes=driver_free, total_bytes=total, allowed_bytes=refusal.allowed_bytes,
         reserved_bytes=refusal.reserved_bytes or refusal.allocated_bytes, unallocated_bytes=refusal.unallocated_bytes, others_bytes=others, saved_bytes=categories.get("saved"), optimizer_bytes=categories.get("optimizer"),
         gradient_bytes=categories.get("gradient"), is_cpu=refusal.is_cpu,
     )  # fmt: skip
@@ -165,6 +169,15 @@ def _snapshot_without_traces(torch: Any) -> Any:
     return taken(**quick)
 
 
+def _on_the_card(device: str) -> tuple[int, int] | None:
+    """The bytes that the driver has left now, and those of the card; None before torch uses CUDA."""
+    torch = sys.modules["torch"]
+    if not torch.cuda.is_initialized():
+        return None
+    free, total = torch.cuda.mem_get_info(_number(device))
+    return int(free), int(total)
+
+
 def _others(device: str) -> int | None:
     """The bytes of other processes on the card, if NVML is available and knows them."""
     from hiwater.meters.devices import UNKNOWN, backend, reconcile
@@ -230,7 +243,7 @@ def _names_in(error: BaseException) -> dict[object, str]:
 
 def _lines(report: OomReport) -> Iterator[str]:
     refusal, state = report.refusal, report.state
-    yield f"hiwater: memory of {report.device} was refused to process {report.pid}"
+    yield f"hiwater: memory of {report.device} was refused to process {report.pid}{_most(report)}"
     yield f"  {report.verdict.kind}: {report.verdict.why}"
     for advice in report.verdict.advice:
         yield f"  - {advice}"
@@ -249,6 +262,30 @@ def _lines(report: OomReport) -> Iterator[str]:
             "By category: " + ", ".join(f"{name} {size(count)}" for name, count in report.categories.items()),
         )
     yield from ("", *(f"  ! {note}" for note in report.notes), f"torch said: {refusal.message}")
+
+
+def _most(report: OomReport) -> str:
+    """The line of the user's code that held most, with its bytes in all its stacks; "" without a history."""
+    held: dict[str, int] = {}
+    for stack in report.stacks:
+        own = _own(stack["frames"])
+        if own:
+            held[_place(own[-1])] = held.get(_place(own[-1]), 0) + stack["bytes"]
+    if not held:
+        return ""
+    place = max(held, key=held.__getitem__)
+    return f"; {size(held[place])} were live that {place} allocated"
+
+
+def _own(frames: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The frames of the user's code; where there are none, those of other libraries than torch; else all."""
+    owners = ownership.owners([frame["file"] for frame in frames], ownership.rules(is_command=True))
+    own = [frame for frame, owner in zip(frames, owners, strict=True) if owner == ownership.OWN]
+    return own or [frame for frame in frames if _TORCH_FOLDER not in frame["file"]] or list(frames)
+
+
+def _place(frame: Mapping[str, Any]) -> str:
+    return f"{frame['function']} ({frame['file']}:{frame['line']})"
 
 
 def _of_state(state: AllocatorState) -> Iterator[str]:
@@ -274,8 +311,8 @@ def _of_stacks(report: OomReport) -> Iterator[str]:
     yield from ("", "Stacks that held most:")
     for stack in known[:5]:
         yield f"  {size(stack['bytes']):>11}  {stack['blocks']:,} block{'' if stack['blocks'] == 1 else 's'}"
-        own = [frame for frame in stack["frames"] if _TORCH_FOLDER not in frame["file"]] or stack["frames"]
-        yield from (f"               {frame['function']} ({frame['file']}:{frame['line']})" for frame in own[:-6:-1])
+        shown = [frame for frame in stack["frames"] if _TORCH_FOLDER not in frame["file"]] or stack["frames"]
+        yield from (f"               {_place(frame)}" for frame in shown[:-6:-1])
 
 
 def _tensor_text(one: Mapping[str, Any]) -> str:

@@ -1,8 +1,9 @@
-"""Why memory was refused, and what to do: fragmentation, a shortage, a limit, or other processes on the card.
+"""Why memory was refused, and what to do. Each piece of advice is based on a figure.
 
-fragmentation   torch's free memory and what it may still reserve are enough together, but not in one piece that the
-request can use limit           the driver had enough memory, but a limit that was set kept torch from reserving it
-shortage        all free memory together is not enough Each piece of advice is based on a figure.
+- fragmentation: torch's free memory and what it may still reserve are enough together, but not in one piece that the
+  request can use
+- limit: the driver had enough memory, but a limit that was set kept torch from reserving it
+- shortage: all free memory together is not enough
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 _SMALL = 1 << 20  # requests up to this have segments of their own kind
 _AS_ROUNDED = 1.01  # the message has two digits after the point
 _WORTH_TELLING = 0.02  # of what was asked for, or of the card
+_LIBRARY_REQUEST = 64 << 20
+"""A request of CUDA's own names no size. With less than this left, the card counts as full: cuBLAS wants 32 MiB for a
+workspace on Hopper, a module of kernels may need tens of MiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +97,7 @@ def judge(facts: Facts) -> RefusalVerdict:
     """The verdict on a refusal. Needs no torch."""
     wanted = facts.requested_bytes
     if wanted is None:
-        return RefusalVerdict(
-            "unknown", "the message does not say how much was asked for", tuple(_advice(facts, "unknown"))
-        )
+        return _judge_without_size(facts)
     if facts.is_cpu:
         return RefusalVerdict(
             "shortage",
@@ -108,6 +110,15 @@ def judge(facts: Facts) -> RefusalVerdict:
         )
     kind = _kind(facts, wanted)
     return RefusalVerdict(kind, _why(kind, facts, wanted), tuple(_advice(facts, kind)))
+
+
+def _judge_without_size(facts: Facts) -> RefusalVerdict:
+    """The verdict on an error that does not say how much was asked for: one of CUDA itself or of its libraries."""
+    why, left = "the message does not say how much was asked for", facts.driver_free_bytes
+    kind = "shortage" if left is not None and left < _LIBRARY_REQUEST else "unknown"
+    if left is not None:
+        why = f"{why}: {_free_text(facts)}" + ("" if facts.total_bytes is None else f" of {size(facts.total_bytes)}")
+    return RefusalVerdict(kind, why, tuple(_advice(facts, kind)))
 
 
 def _kind(facts: Facts, wanted: int) -> str:
@@ -183,15 +194,26 @@ def _advice(facts: Facts, kind: str) -> Iterator[str]:
                 "(before torch 2.9: PYTORCH_CUDA_ALLOC_CONF) lets segments grow instead of leaving such gaps"
             )
         if state.inactive_split_bytes < state.free_segments_bytes:
-            yield f"{size(state.free_segments_bytes)} are whole free segments: torch.cuda.empty_cache() gives them back before a request of another size"
+            yield _of_free_segments(state)
     limit_room = facts.limit_room_bytes
     if kind == "limit" or (
         kind == "fragmentation" and limit_room is not None and limit_room < wanted <= (facts.driver_free_bytes or 0)
     ):
         yield "raise the limit that was set (torch.cuda.set_per_process_memory_fraction, per_process_memory_fraction), or ask for less"
+    if facts.requested_bytes is None and state is not None and facts.driver_free_bytes is not None:
+        yield (
+            "CUDA or one of its libraries was refused, and they do not wait until torch gives memory back: leave them some, "
+            "by torch.cuda.set_per_process_memory_fraction(0.95) or smaller tensors"
+        )
+        if state.free_segments_bytes:
+            yield _of_free_segments(state)
     yield from _of_others(facts, wanted)
     if kind in ("shortage", "unknown"):
         yield from _of_tensors(facts, wanted)
+
+
+def _of_free_segments(state: AllocatorState) -> str:
+    return f"{size(state.free_segments_bytes)} are whole free segments: torch.cuda.empty_cache() gives them back before a request of another size"
 
 
 def _of_others(facts: Facts, wanted: int) -> Iterator[str]:
