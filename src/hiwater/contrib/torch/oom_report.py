@@ -82,7 +82,8 @@ def make(
     driver_free = observed.driver_free_bytes if observed is not None else refusal.free_bytes
     total = refusal.total_bytes
     if driver_free is None and device != "cpu":  # an error of CUDA's own: it names no sizes
-        driver_free, total = _tried(lambda: _on_the_card(device), notes, "the driver's free memory") or (None, total)
+        total = _tried(lambda: _card_bytes(device), notes, "the card's memory")
+        driver_free = _tried(lambda: _free_bytes(device), notes, "the driver's free memory")
     others = sum(refusal.other_processes.values()) or None
     if others is None and device != "cpu":
         others = _tried(lambda: _others(device), notes, "what other processes hold")
@@ -169,13 +170,15 @@ def _snapshot_without_traces(torch: Any) -> Any:
     return taken(**quick)
 
 
-def _on_the_card(device: str) -> tuple[int, int] | None:
-    """The bytes that the driver has left now, and those of the card; None before torch uses CUDA."""
+def _card_bytes(device: str) -> int | None:
     torch = sys.modules["torch"]
-    if not torch.cuda.is_initialized():
-        return None
-    free, total = torch.cuda.mem_get_info(_number(device))
-    return int(free), int(total)
+    return torch.cuda.get_device_properties(_number(device)).total_memory if torch.cuda.is_initialized() else None
+
+
+def _free_bytes(device: str) -> int | None:
+    """The bytes that the driver has left now. Raises the driver's error again if that lasts."""
+    torch = sys.modules["torch"]
+    return int(torch.cuda.mem_get_info(_number(device))[0]) if torch.cuda.is_initialized() else None
 
 
 def _others(device: str) -> int | None:

@@ -22,9 +22,7 @@ if TYPE_CHECKING:
 _SMALL = 1 << 20  # requests up to this have segments of their own kind
 _AS_ROUNDED = 1.01  # the message has two digits after the point
 _WORTH_TELLING = 0.02  # of what was asked for, or of the card
-_LIBRARY_REQUEST = 64 << 20
-"""A request of CUDA's own names no size. With less than this left, the card counts as full: cuBLAS wants 32 MiB for a
-workspace on Hopper, a module of kernels may need tens of MiB."""
+_FULL = 0.02  # of the card left: then it counts as full, however much was asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,11 +112,17 @@ def judge(facts: Facts) -> RefusalVerdict:
 
 def _judge_without_size(facts: Facts) -> RefusalVerdict:
     """The verdict on an error that does not say how much was asked for: one of CUDA itself or of its libraries."""
-    why, left = "the message does not say how much was asked for", facts.driver_free_bytes
-    kind = "shortage" if left is not None and left < _LIBRARY_REQUEST else "unknown"
-    if left is not None:
-        why = f"{why}: {_free_text(facts)}" + ("" if facts.total_bytes is None else f" of {size(facts.total_bytes)}")
-    return RefusalVerdict(kind, why, tuple(_advice(facts, kind)))
+    why, card, left = "the message does not say how much was asked for", facts.total_bytes, facts.driver_free_bytes
+    if left is None and card is not None and facts.state is not None:
+        left = card - facts.state.reserved_bytes  # at most: the driver does not answer any more
+    if left is None or card is None:
+        return RefusalVerdict("unknown", why, tuple(_advice(facts, "unknown")))
+    is_full = left + facts.free_bytes < _FULL * card
+    most = "at most " if facts.driver_free_bytes is None else ""
+    why = f"{why}: torch held {size(facts.free_bytes)} free, the driver had {most}{size(left)} left of {size(card)}"
+    if is_full:
+        return RefusalVerdict("shortage", f"{why}. The card is full", tuple(_advice(facts, "shortage")))
+    return RefusalVerdict("unknown", why, tuple(_advice(facts, "unknown")))
 
 
 def _kind(facts: Facts, wanted: int) -> str:
@@ -200,7 +204,7 @@ def _advice(facts: Facts, kind: str) -> Iterator[str]:
         kind == "fragmentation" and limit_room is not None and limit_room < wanted <= (facts.driver_free_bytes or 0)
     ):
         yield "raise the limit that was set (torch.cuda.set_per_process_memory_fraction, per_process_memory_fraction), or ask for less"
-    if facts.requested_bytes is None and state is not None and facts.driver_free_bytes is not None:
+    if facts.requested_bytes is None and state is not None:
         yield (
             "CUDA or one of its libraries was refused, and they do not wait until torch gives memory back: leave them some, "
             "by torch.cuda.set_per_process_memory_fraction(0.95) or smaller tensors"
