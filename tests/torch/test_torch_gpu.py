@@ -57,8 +57,9 @@ def test_a_convolution_leaves_nothing_but_workspaces_to_cpp():
     del result
 
 
-def test_a_step_needs_what_was_estimated_to_the_byte(tmp_path, name="small_encoder"):
+def test_a_step_needs_what_was_estimated_to_the_byte(tmp_path):
     """By the command, which runs the step in a process of its own. Half a minute: it loads torch four times."""
+    name = "small_encoder"
     words = ["estimate", f"{PROGRAMS}:{name}", "--record-row", str(tmp_path / "row.json")]
     done = subprocess.run([sys.executable, "-m", "hiwater", *words], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
