@@ -143,7 +143,7 @@ int Recorder::start(const StartOptions& options, const process::Moment* began) {
     code_file_bytes_ = options.code_file_bytes;
     code_anonymous_bytes_ = options.code_anonymous_bytes;
     library_bytes_ = std::min(code_file_bytes_, OwnPagesCount().library_bytes());
-    used_capture_bytes_ = left_bytes_ = 0;
+    used_capture_bytes_ = left_bytes_ = given_back_bytes_ = in_vain_ = 0;
     program_peak_.begin(h.resident_peak_bytes, put_pages);
     h.state = static_cast<std::uint32_t>(State::recording);
     ::memcpy(h.magic, capture::kMagic, sizeof h.magic);

@@ -525,8 +525,9 @@ private:
     std::int64_t library_bytes_ =
         0;  // of these, what is certainly hiwater's: its library, as far as it is resident now
     // When the capture's pages were given back last: what was resident of it some time later, -1: to be counted; and
-    // what was at once, without all that was put until then.
-    std::int64_t used_capture_bytes_ = 0, left_bytes_ = 0;
+    // what was at once, without all that was put until then; how much went.
+    std::int64_t used_capture_bytes_ = 0, left_bytes_ = 0, given_back_bytes_ = 0;
+    std::uint32_t in_vain_ = 0;  // give-backs in a row whose pages mostly came back
     bool only_counters_ = false, residency_snapshots_ = true;
     Heap carried_{};  // of the recordings before this one, while the heap's meters are in use
     char fail_reason_[128] = {};
