@@ -101,7 +101,7 @@ void Recorder::record_at_thread_exit(std::uintptr_t address, std::size_t bytes, 
 // The stack differs from that of the last event: the top frame stands at `instr`, or more than that changed (null).
 template <Kind kKind>
 void* Recorder::record_biased_moved(Thread& t, const void* instr, void* block, std::size_t bytes) noexcept {
-    if (is_up_to_date(t) && find_moved_top(t, instr, [&](std::uint32_t changed) { return settle_top(t, changed); }))
+    if (is_up_to_date(t) && find_moved_top(t, instr, [&](hw_slot* changed) { return settle_top(t, changed); }))
         return record_biased<kKind>(t, live_.find(address_of(block)), block, bytes);
     Lock::leave_fast_path(t.ticket);
     return record_locked(block, bytes, kKind);
@@ -321,7 +321,7 @@ void Recorder::on_code_death(const void* code) noexcept {
 void Recorder::on_marker(capture::MarkerKind kind, std::uint64_t value) noexcept {
     if (is_inside()) return;
     at_stack_guarded(
-        [&](Thread& t) { markers_.append({now_ns(), value, static_cast<std::uint32_t>(kind), t.top->node}); });
+        [&](Thread& t) { markers_.append({now_ns(), value, static_cast<std::uint32_t>(kind), t.top->node()}); });
 }
 
 void Recorder::on_refused(std::size_t bytes) noexcept {
@@ -330,7 +330,7 @@ void Recorder::on_refused(std::size_t bytes) noexcept {
     at_stack_guarded([&](Thread& t) {
         if (++refusals_ > kMostMarkers) return;
         const std::uint64_t now = now_ns();
-        markers_.append({now, bytes, static_cast<std::uint32_t>(capture::MarkerKind::out_of_memory), t.top->node});
+        markers_.append({now, bytes, static_cast<std::uint32_t>(capture::MarkerKind::out_of_memory), t.top->node()});
         if (refusals_ > 1 && now - last_refused_slice_ns_ < std::max(kShortestNs, now / 64)) return;
         last_refused_slice_ns_ = now;
         accounts_.take_instant_slice(now);

@@ -89,7 +89,7 @@ void* Recorder::record_sampled(void* block, std::size_t bytes, Kind kind) noexce
         bool was_behind = false;
         const bool is_recorded = at_stack(
             [&](Thread& t) {
-                if (is_internal(t)) return;
+                if (t.top->is_internal()) return;
                 insert_sampled(reinterpret_cast<std::uintptr_t>(block), bytes,
                                accounts_.account(charged_node(t), kind, bytes < sample_bytes_));
             },

@@ -41,7 +41,7 @@ template <Kind kKind>
 [[gnu::always_inline]] inline bool Recorder::add_shared(Thread& t, LiveTable::Region* region, std::uintptr_t address,
                                                         std::size_t bytes) noexcept {
     if (!is_on() || !is_up_to_date(t) || (t.has_unowned && bytes >= kAsksAgain)) return false;
-    const auto is_new = [&t](std::uint32_t) {
+    const auto is_new = [&t](hw_slot*) {
         hw_frames_forget(&t.memo);  // the next walk must see everything that moved
         return false;
     };

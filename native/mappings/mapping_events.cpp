@@ -20,7 +20,7 @@ void Recorder::on_map(std::uintptr_t start, std::size_t bytes, const NewMapping&
     if (bytes >= kLargeChange && capture::is_counted(mapping.kind)) before_rise(bytes);
     at_stack_guarded([&](Thread& t) {
         mappings_.forget(start, start + bytes);  // gone now, whoever mapped it
-        if (!is_internal(t)) mappings_.map(start, bytes, charged_node(t), mapping);
+        if (!t.top->is_internal()) mappings_.map(start, bytes, charged_node(t), mapping);
     });
 }
 
@@ -72,14 +72,14 @@ void Recorder::on_moved(const TakenRange& taken, std::uintptr_t start, std::size
     at_stack_guarded([&](Thread& t) {
         if (taken.session != session_) return;
         mappings_.forget(start, start + bytes);
-        if (!is_internal(t)) mappings_.move(taken, start, bytes, charged_node(t));
+        if (!t.top->is_internal()) mappings_.move(taken, start, bytes, charged_node(t));
     });
 }
 
 void Recorder::on_protect(std::uintptr_t start, std::size_t bytes, std::uint32_t protection) noexcept {
     if (is_inside() || bytes == 0 || !is_on()) return;
     at_stack_guarded([&](Thread& t) {
-        if (!is_internal(t)) mappings_.protect(start, start + bytes, protection, charged_node(t));
+        if (!t.top->is_internal()) mappings_.protect(start, start + bytes, protection, charged_node(t));
     });
 }
 

@@ -307,8 +307,8 @@ private:
     bool find_top(Thread& t, const Move& move, capture::Kind kind = capture::Kind::native);
     template <typename Move>
     bool find_moved_top(Thread& t, const void* instr, const Move& move);
-    void move_top(Thread& t, std::uint32_t changed);
-    [[gnu::noinline]] bool settle_top(Thread& t, std::uint32_t changed) noexcept;
+    void move_top(Thread& t, hw_slot* changed);
+    [[gnu::noinline]] bool settle_top(Thread& t, hw_slot* changed) noexcept;
     static int grow_memo(hw_memo* memo, std::uint32_t capacity);
     void intern_slot(Thread& t, const hw_slot& slot, std::uint64_t key, Thread::Edge* edge);
     std::uint32_t account_at_top(Thread& t, capture::Kind kind);
@@ -317,7 +317,6 @@ private:
     bool find_wait(Thread& t);
     void renew_wait(Thread& t);
     std::uint32_t charged_node(Thread& t);
-    static bool is_internal(const Thread& t) noexcept { return (t.top->flags & Thread::kInternal) != 0; }
 
     template <typename Work>
     bool at_stack(const Work& work, bool* was_behind = nullptr, capture::Kind kind = capture::Kind::native);

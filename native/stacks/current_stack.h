@@ -26,14 +26,14 @@ template <typename Move>
 bool Recorder::find_moved_top(Thread& t, const void* instr, const Move& move) {
     if (only_counters_) [[unlikely]]
         return true;
-    const std::uint32_t changed =
+    hw_slot* const changed =
         instr != nullptr ? hw_frames_move_top(&t.memo, instr) : hw_frames_refresh(&t.memo, grow_memo);
     if (t.memo.depth == 0) {
         t.top = &t.no_frames;
         return true;
     }
-    const std::uint32_t known = t.known_from(changed);
-    return known == t.memo.depth || move(known);
+    hw_slot* const known = t.stand_from(changed, [](const hw_slot&, std::uint64_t, Thread::Edge*) { return false; });
+    return known == t.memo.slots + t.memo.depth || move(known);
 }
 
 // Runs work(thread) under the lock, with the current stack in thread.top. Returns whether it did: not where nothing is
@@ -44,17 +44,16 @@ bool Recorder::at_stack(const Work& work, bool* was_behind, capture::Kind kind) 
     Thread* t = mine();
     if (t == nullptr) return false;
     // A known stack is found before the lock is taken, because other threads may wait for it.
-    std::uint32_t changed = 0;
+    hw_slot* changed = nullptr;
     bool is_found = false, has_looked = is_up_to_date(*t);
-    if (has_looked) is_found = find_top(*t, [&](std::uint32_t from) { return changed = from, false; }, kind);
+    if (has_looked) is_found = find_top(*t, [&](hw_slot* from) { return changed = from, false; }, kind);
     bool behind = false;  // the recording moved on since this thread's last event: a new one, or a code object died
     {
         Hold hold(lock_, &t->ticket);
         if (!is_on()) return false;
         behind = !is_up_to_date(*t);
         if (behind) sync(*t);
-        if (behind || !has_looked)
-            is_found = find_top(*t, [&](std::uint32_t from) { return changed = from, false; }, kind);
+        if (behind || !has_looked) is_found = find_top(*t, [&](hw_slot* from) { return changed = from, false; }, kind);
         if (!is_found) move_top(*t, changed);
         work(*t);
     }

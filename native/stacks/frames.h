@@ -14,14 +14,13 @@
 extern "C" {
 #endif
 
-/* One remembered frame. `node` and `flags` belong to the caller; the walk returns which slots must be filled again. */
+/* One remembered frame. `place` belongs to the caller; the walk returns which slots need another. */
 typedef struct {
     const void* frame;    /* the interpreter's frame; only compared, or read once known to be live */
     const void* previous; /* its link to the frame below, as last seen */
     const void* instr;    /* where it stands: names the code object and the position at once */
-    uint32_t node;
-    uint16_t flags;
-    uint16_t tagged; /* where the frame contains our tag (walk.h); 0: nowhere */
+    uint32_t place;
+    uint32_t tagged; /* where the frame contains our tag (walk.h); 0: nowhere */
 } hw_slot;
 
 /* How far the line table of a code object has been read. Code runs forward more often than not, so the next line is
@@ -59,9 +58,9 @@ enum { HW_TRUSTED_DEPTH = 128 };
 typedef int (*hw_grow)(hw_memo* memo, uint32_t capacity);
 
 /* Bring the memo up to date with the calling thread's frames.
- * Returns the index of the lowest slot that is new or changed (== memo->depth: nothing changed). Where no room can be
- * had for a very deep stack the memo is left empty. */
-uint32_t hw_frames_refresh(hw_memo* memo, hw_grow grow);
+ * Returns the lowest slot that is new or changed (the one behind the last: nothing changed). Where no room can be had
+ * for a very deep stack the memo is left empty. */
+hw_slot* hw_frames_refresh(hw_memo* memo, hw_grow grow);
 
 /* Note that the caller has numbered the stack in the memo. A walk that finds another stack cancels this. */
 void hw_frames_settle(hw_memo* memo);
@@ -74,9 +73,8 @@ int hw_frames_are_settled(hw_memo* memo, const void** instr);
 /* The same for a thread that should hold the GIL: 0 where it does not. */
 int hw_frames_are_settled_with_gil(hw_memo* memo, const void** instr);
 
-/* Store the instruction that hw_frames_are_settled() returned. Returns the top slot's index, the only one that changed.
- */
-uint32_t hw_frames_move_top(hw_memo* memo, const void* instr);
+/* Store the instruction that hw_frames_are_settled() returned. Returns the top slot, the only one that changed. */
+hw_slot* hw_frames_move_top(hw_memo* memo, const void* instr);
 
 /* What a slot's frame runs. Strings are borrowed pointers into the interpreter, valid only during the call that uses
  * them. */

@@ -146,8 +146,9 @@ void Recorder::sync(Thread& t, std::uint32_t start_node) {
 
 // A (parent, instruction) pair this thread has not met lately. Under the lock.
 void Recorder::intern_slot(Thread& t, const hw_slot& slot, std::uint64_t key, Thread::Edge* edge) {
-    const std::uint32_t parent = key & ~(1u << 31), parent_flags = key >> 31 & 1;
-    *edge = {slot.instr, key, parent, parent_flags, {0, 0}};
+    const auto below = static_cast<std::uint32_t>(key), parent = below & ~Thread::kInternal;
+    const bool is_below_internal = (below & Thread::kInternal) != 0;
+    *edge = {slot.instr, key, below, {0, 0}};
     edge->instr = nullptr;  // until all is known: what follows may throw
     const void* object = hw_slot_code(&slot);
     const Codes::Position* const position =
@@ -162,50 +163,33 @@ void Recorder::intern_slot(Thread& t, const hw_slot& slot, std::uint64_t key, Th
     // Code that hiwater calls for itself counts as hiwater's, whatever its file: such frames have node 0, which no
     // other frame has. A generated method has no file that identifies its owner: it belongs to hiwater if hiwater's
     // code called it.
-    const bool is_below_own = parent == 0 && parent_flags != 0;
+    const bool is_below_own = parent == 0 && is_below_internal;
     if (is_below_own || (kind & Codes::kOwn) != 0) {
-        edge->node = 0;
-        edge->flags = Thread::kInternal;
-    } else if ((kind & Codes::kInternal) != 0 || ((kind & Codes::kGenerated) != 0 && parent_flags != 0)) {
-        edge->node = (kind & Codes::kLauncher) != 0 ? t.base : parent;
-        edge->flags = Thread::kInternal;
+        edge->place = Thread::kInternal;
+    } else if ((kind & Codes::kInternal) != 0 || ((kind & Codes::kGenerated) != 0 && is_below_internal)) {
+        edge->place = Thread::kInternal | ((kind & Codes::kLauncher) != 0 ? t.base : parent);
     } else {
-        edge->node = tree_.child(parent, position->code, position->line);
-        edge->flags = 0;
+        edge->place = tree_.child(parent, position->code, position->line);
     }
     edge->instr = slot.instr;
 }
 
 // The top of the stack is one that this thread has not met lately: gives nodes to the slots from `changed` up. Under
 // the lock.
-void Recorder::move_top(Thread& t, std::uint32_t changed) {
-    const std::uint32_t depth = t.memo.depth;
-    if (depth == 0) {
+void Recorder::move_top(Thread& t, hw_slot* changed) {
+    if (t.memo.depth == 0) {
         t.top = &t.no_frames;
         return;
     }
-    std::uint32_t i = changed < depth ? changed : depth - 1;  // as in Thread::known_from()
-    hw_slot* slots = t.memo.slots;
-    std::uint32_t node = i == 0 ? t.base : slots[i - 1].node, flags = i == 0 ? 0 : slots[i - 1].flags;
-    Thread::Edge* edge = nullptr;
-    for (; i < depth; ++i) {
-        hw_slot& slot = slots[i];
-        const std::uint64_t key = Thread::key_under(flags << 31 | node, slot.instr);
-        edge = t.edge_of(slot.instr, key);
-        if (edge->instr != slot.instr || edge->key != key) [[unlikely]]
-            intern_slot(t, slot, key, edge);
-        slot.node = node = edge->node;
-        flags = edge->flags;
-        slot.flags = static_cast<std::uint16_t>(flags);
-        if (flags != 0) t.note_own(i);
-    }
-    t.top = edge;
-    hw_frames_settle(&t.memo);
+    t.stand_from(changed, [&](const hw_slot& slot, std::uint64_t key, Thread::Edge* edge) {
+        intern_slot(t, slot, key, edge);
+        return true;
+    });
 }
 
 // The same for events that must not throw. The lock is held by its fast path, so `busy` must be set while our own code
 // runs.
-bool Recorder::settle_top(Thread& t, std::uint32_t changed) noexcept {
+bool Recorder::settle_top(Thread& t, hw_slot* changed) noexcept {
     bool settled = false;
     guarded([&] {
         move_top(t, changed);
@@ -218,7 +202,7 @@ bool Recorder::settle_top(Thread& t, std::uint32_t changed) noexcept {
 // The account of the stack in t.top, opened where there is none yet; 0 where the stack is our own. Under the lock.
 std::uint32_t Recorder::account_at_top(Thread& t, Kind kind) {
     std::uint32_t& account = t.top->account[static_cast<std::uint32_t>(kind)];
-    if (account == 0 && !is_internal(t)) {
+    if (account == 0 && !t.top->is_internal()) {
         const std::uint32_t opened = accounts_.account(charged_node(t), kind);
         if (opened > LiveTable::kMaxAccount) throw capture::NoRoom{0};
         account = opened;

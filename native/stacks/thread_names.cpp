@@ -146,7 +146,7 @@ void ThreadNames::stand_at_base(Thread& t, std::uint32_t node) {
     if (node >= base_threads_.size()) base_threads_.resize(node + 1);
     if (base_threads_[node] != kSeveral) ++base_threads_[node];
     t.base = node;
-    t.no_frames = {nullptr, 0, node, 0, {0, 0}};
+    t.no_frames = {nullptr, 0, node, {0, 0}};
 }
 
 bool ThreadNames::show(Thread& t, bool is_last) {
@@ -253,7 +253,7 @@ std::uint32_t Recorder::thread_start_node() noexcept {
     std::uint32_t node = 0;
     if (is_inside()) return node;
     at_stack_guarded(
-        [&](Thread& t) { node = tree_.child(t.top->node, tree_.code("[thread]", "", 0, CodeKind::native_thread), 0); });
+        [&](Thread& t) { node = tree_.child(t.top->node(), tree_.code("[thread]", "", 0, CodeKind::native_thread), 0); });
     return node;
 }
 

@@ -59,26 +59,28 @@ struct ThreadName {
 };
 
 struct Thread {
-    static constexpr std::uint32_t kInternal = 1;  // slot flag: hiwater's own frame
+    // Of a slot: its node, and whether it is hiwater's own frame.
+    static constexpr std::uint32_t kInternal = 1u << 31;
 
     // (parent, instruction) -> node, and the accounts of the two kinds that come from every line. What an event needs
     // of a stack whose top moved is in these 32 bytes.
     struct Edge {
         const void* instr;
-        std::uint64_t
-            key;  // generation of the instruction's page; parent node, with its slot flag in the low half's top bit
-        std::uint32_t node, flags;
+        std::uint64_t key;         // generation of the instruction's page; place of the parent
+        std::uint32_t place;       // as a slot's
         std::uint32_t account[2];  // python, native; 0: not opened yet
+
+        std::uint32_t node() const noexcept { return place & ~kInternal; }
+        bool is_internal() const noexcept { return (place & kInternal) != 0; }
     };
-    static constexpr std::uint32_t kEdges = 4096;
+    static constexpr unsigned kEdgeBits = 12;
 
     static std::uint64_t key_under(std::uint32_t parent, const void* instr) noexcept {
         return static_cast<std::uint64_t>(code_generation(instr).load(std::memory_order_relaxed)) << 32 | parent;
     }
     Edge* edge_of(const void* instr, std::uint64_t key) noexcept {
-        const std::uint64_t place =
-            (reinterpret_cast<std::uintptr_t>(instr) >> 1) ^ (key * 0x9e3779b97f4a7c15ULL >> 40);
-        return &edges[(place ^ place >> 10) % kEdges];
+        const std::uint64_t mixed = (key ^ reinterpret_cast<std::uintptr_t>(instr) << 16) * 0x9e3779b97f4a7c15ULL;
+        return &edges[mixed >> (64 - kEdgeBits)];
     }
     // Sets `top` for a top frame at `instr`, as hw_frames_are_settled() returned it. False where the thread has not met
     // it there lately.
@@ -90,41 +92,36 @@ struct Thread {
         Edge* const edge = edge_of(instr, key);
         if (edge->instr != instr || edge->key != key) return false;
         slot->instr = instr;
-        slot->node = edge->node;
-        slot->flags = static_cast<std::uint16_t>(edge->flags);
+        slot->place = edge->place;
         top = edge;
         return true;
     }
     // The slot is a frame of hiwater's own. Where no frame of the program is below it, the frames up to it belong to no
     // stack, and walks need not check them.
-    void note_own(std::uint32_t i) noexcept {
-        if (memo.slots[i].node == base) memo.floor = i + 1;
+    [[gnu::noinline, gnu::cold]] void note_own(const hw_slot* slot) noexcept {
+        if ((slot->place & ~kInternal) == base) memo.floor = static_cast<std::uint32_t>(slot - memo.slots) + 1;
     }
-    // Gives nodes to the slots from `changed` up and settles the stack. Returns the depth, or the lowest slot that the
-    // thread has not met lately: those below have their nodes.
-    std::uint32_t known_from(std::uint32_t changed) noexcept {
-        const std::uint32_t depth = memo.depth;
-        std::uint32_t i = changed < depth
-                              ? changed
-                              : depth - 1;  // if frames have only returned, the highest one left is looked up again
-        hw_slot* slot = memo.slots + i;
-        std::uint32_t parent = i == 0 ? base : std::uint32_t{slot[-1].flags} << 31 | slot[-1].node;
+    // Gives places to the slots from `changed` up and settles the stack, which has one. Where the thread has not met a
+    // slot lately, meet(slot, key, edge) fills the edge, or returns false: then this returns that slot, and those below
+    // have their places.
+    template <typename Meet>
+    [[gnu::always_inline]] hw_slot* stand_from(hw_slot* changed, const Meet& meet) {
+        hw_slot* const end = memo.slots + memo.depth;
+        hw_slot* slot = changed != end ? changed : end - 1;  // where frames have only returned, the top is looked up
+        std::uint32_t place = slot == memo.slots ? base : slot[-1].place;
         Edge* edge;
         do {
-            const std::uint64_t key = key_under(parent, slot->instr);
+            const std::uint64_t key = key_under(place, slot->instr);
             edge = edge_of(slot->instr, key);
-            if (edge->instr != slot->instr || edge->key != key) [[unlikely]]
-                return i;
-            slot->node = edge->node;
-            slot->flags = static_cast<std::uint16_t>(edge->flags);
-            if (edge->flags != 0) [[unlikely]]
-                note_own(i);
-            parent = edge->flags << 31 | edge->node;
-            ++slot;
-        } while (++i != depth);
+            if ((edge->instr != slot->instr || edge->key != key) && !meet(*slot, key, edge)) [[unlikely]]
+                return slot;
+            slot->place = place = edge->place;
+            if ((place & kInternal) != 0) [[unlikely]]
+                note_own(slot);
+        } while (++slot != end);
         top = edge;
         hw_frames_settle(&memo);
-        return depth;
+        return end;
     }
 
     LockTicket ticket;
@@ -159,7 +156,7 @@ struct Thread {
     Thread* next;
     static constexpr std::uint32_t kLineCursors = 32;
     hw_line_cursor line_cursors[kLineCursors];
-    Edge edges[kEdges];
+    Edge edges[1 << kEdgeBits];
     ThreadAccounts accounts;
 
     static Thread& of(LockTicket& ticket) noexcept { return reinterpret_cast<Thread&>(ticket); }

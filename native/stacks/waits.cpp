@@ -89,7 +89,7 @@ void Recorder::renew_wait(Thread& t) {
 
 // The node that what is allocated on the stack in t.top is charged to. Under the lock.
 std::uint32_t Recorder::charged_node(Thread& t) {
-    const std::uint32_t node = t.top->node;
+    const std::uint32_t node = t.top->node();
     if (t.is_main || is_owned(node)) return node;
     t.has_unowned = true;
     find_wait(t);

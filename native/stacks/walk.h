@@ -80,7 +80,7 @@ static int put_tag(const hw_memo* memo, hw_slot* slot) {
     const hw_frame* const f = (const hw_frame*)slot->frame;
     const int64_t word = dead_word(f, (const hw_frame*)slot[1].frame);
     if (word >= 0 && word + 1 < kTaggedHeight) {
-        slot->tagged = (uint16_t)(word + 1);
+        slot->tagged = (uint32_t)(word + 1);
         *tagged_word(slot) = memo;
         return 1;
     }
@@ -106,18 +106,24 @@ static inline void end_nowhere(hw_memo* memo) {
     memo->tag = &memo->own_tag;
 }
 
-/* Index of the slot that holds `f`, searching `most` slots down from the top; -1 when it is not there. */
-static inline int64_t slot_of(const hw_memo* memo, const hw_frame* f, uint32_t most) {
-    const uint32_t end = memo->depth > most ? memo->depth - most : 0;
-    for (uint32_t i = memo->depth; i-- > end;)
-        if (memo->slots[i].frame == f) return i;
-    return -1;
+/* The slot that holds `f`, one of `most` from this one down; NULL when it is not there. */
+static inline hw_slot* slot_of(const hw_memo* memo, const hw_frame* f, hw_slot* slot, uint32_t most) {
+    for (; most != 0; --most, --slot) {
+        if (slot->frame == f) return slot;
+        if (slot == memo->slots) break;
+    }
+    return NULL;
 }
+
+/* How much higher a frame lies than another one in the same part of the interpreter's stack of frames, of which each
+ * lies above its caller. Of frames elsewhere, those of generators too, it is hardly ever less than kPart. */
+enum { kPart = 1 << 14 };
+static inline uintptr_t height_above(const void* f, const void* lower) { return (uintptr_t)f - (uintptr_t)lower; }
 
 enum { kDeep = 12 }; /* fewer frames than that are compared as soon as a tag is written */
 
 /* Equals no frame. */
-static hw_slot g_unsettled = {(const void*)1, NULL, NULL, 0, 0, 0};
+static hw_slot g_unsettled = {(const void*)1, NULL, NULL, 0, 0};
 
 /* Of the last memo that was made. Those after 2^31 are positive, and are no tags. */
 static int32_t g_last_number = -1;
@@ -133,14 +139,14 @@ void hw_frames_forget(hw_memo* memo) {
 }
 
 /* The frames from `f` up to the root, written over the memo. */
-static uint32_t walk_everything(hw_memo* memo, const hw_frame* f, hw_grow grow) {
+static hw_slot* walk_everything(hw_memo* memo, const hw_frame* f, hw_grow grow) {
     uint32_t depth = 0;
     for (const hw_frame* g = f; g != NULL; g = g->previous) ++depth;
     hw_frames_forget(memo);
-    if (depth > memo->capacity && !grow(memo, depth)) return 0;
+    if (depth > memo->capacity && !grow(memo, depth)) return memo->slots;
     memo->depth = depth;
     for (const hw_frame* g = f; g != NULL; g = g->previous) slot_fill(&memo->slots[--depth], g);
-    return 0;
+    return memo->slots;
 }
 
 /* Notes where a slot's frame stands; whether it is elsewhere than before. */
@@ -152,32 +158,31 @@ static inline int has_moved(hw_slot* slot, const hw_frame* f) {
     return 1;
 }
 
-/* Of `count` slots, one or more. */
-static inline hw_slot* lowest_compared(const hw_memo* memo, uint32_t count) {
-    uint32_t lowest = count > HW_TRUSTED_DEPTH ? count - HW_TRUSTED_DEPTH : 0;
-    if (lowest < memo->floor) lowest = memo->floor;
-    return memo->slots + (lowest < count ? lowest : count - 1);
+/* Of the slots up to this one. */
+static inline hw_slot* lowest_compared(const hw_memo* memo, hw_slot* slot) {
+    hw_slot* const floor = memo->slots + memo->floor;
+    hw_slot* const lowest = slot - memo->slots >= HW_TRUSTED_DEPTH ? slot - (HW_TRUSTED_DEPTH - 1) : memo->slots;
+    return lowest > floor ? lowest : floor < slot ? floor : slot;
 }
 
 /* The caller must check the slots from `changed` up again. */
-static inline uint32_t changed_from(hw_memo* memo, uint32_t changed) {
-    if (changed < memo->floor) {
+static inline hw_slot* changed_from(hw_memo* memo, hw_slot* changed) {
+    if (changed < memo->slots + memo->floor) {
         memo->floor = 0;
         memo->ends_as_before = 0;
     }
     return changed;
 }
 
-/* Slots [0, count) were linked together at the last walk and slot count-1 holds a live frame. Compare them with the
- * frames of today, down to one that has not run since, and note where each stands. Returns the lowest changed index
- * (count: none), or -1 when the links differ: what is below is then not known to live. A slot's frame is the previous
- * of the slot above it, so only two words of each are read. */
-static inline int64_t compare_down(hw_memo* memo, uint32_t count) {
-    hw_slot* const last = lowest_compared(memo, count);
-    hw_slot* slot = memo->slots + count - 1;
+/* The slots up to this one were linked together at the last walk, and it holds a live frame. Compare them with the
+ * frames of today, down to one that has not run since, and note where each stands. Returns the lowest changed slot (the
+ * one above: none), or NULL when the links differ: what is below is then not known to live. A slot's frame is the
+ * previous of the slot above it, so only two words of each are read. */
+static inline hw_slot* compare_down(hw_memo* memo, hw_slot* slot) {
+    hw_slot* const last = lowest_compared(memo, slot);
     hw_slot* lowest = slot + 1;
     for (const hw_frame* f = (const hw_frame*)slot->frame;; f = (const hw_frame*)slot->previous, --slot) {
-        if (__builtin_expect((const void*)f->previous != slot->previous, 0)) return -1;
+        if (__builtin_expect((const void*)f->previous != slot->previous, 0)) return NULL;
         if (has_moved(slot, f)) {
             lowest = slot;
         } else if (slot->tagged != 0) {
@@ -186,82 +191,88 @@ static inline int64_t compare_down(hw_memo* memo, uint32_t count) {
         }
         if (slot == last) break;
     }
-    return lowest - memo->slots;
+    return lowest;
 }
 
 /* The same for a stack that was settled: it knows where to end. */
-static inline int64_t compare_settled(hw_memo* memo, uint32_t count) {
+static inline hw_slot* compare_settled(hw_memo* memo, hw_slot* const from) {
     hw_slot* const last = (hw_slot*)memo->lowest;
-    hw_slot* slot = memo->slots + count - 1;
-    hw_slot* lowest = slot + 1;
-    if (slot < last) return compare_down(memo, count);
+    hw_slot *slot = from, *lowest = from + 1;
+    if (slot < last) return compare_down(memo, from);
     for (const hw_frame* f = (const hw_frame*)slot->frame;; f = (const hw_frame*)slot->previous, --slot) {
-        if (__builtin_expect((const void*)f->previous != slot->previous, 0)) return -1;
+        if (__builtin_expect((const void*)f->previous != slot->previous, 0)) return NULL;
         if (has_moved(slot, f)) lowest = slot;
         if (slot == last) break;
     }
     if (__builtin_expect(*memo->tag == memo->tagged_as, 1)) {
         memo->ends_as_before = 1;
-        return lowest - memo->slots;
+        return lowest;
     }
-    const int64_t below = compare_down(memo, count);
-    return below < lowest - memo->slots ? below : lowest - memo->slots;
+    hw_slot* const below = compare_down(memo, from);
+    return below < lowest ? below : lowest;
+}
+
+static inline hw_slot* compare(hw_memo* memo, hw_slot* slot, int was_settled) {
+    return was_settled ? compare_settled(memo, slot) : compare_down(memo, slot);
 }
 
 /* The top frame is not the one remembered: find where the new frames join the old stack, and put them on top of it. */
-static uint32_t walk_to_the_join(hw_memo* memo, const hw_frame* top, int was_settled, hw_grow grow) {
+static hw_slot* walk_to_the_join(hw_memo* memo, hw_slot* slot, const hw_frame* top, int was_settled, hw_grow grow) {
     enum { kFreshMost = 64, kNear = 8 };
     const hw_frame* fresh[kFreshMost];
     uint32_t fresh_count = 0;
-    int64_t join = -1;
-    const hw_frame* f = top;
-    if (top->previous == (const hw_frame*)memo->slots[memo->depth - 1].frame) { /* mostly: a call */
-        fresh[fresh_count++] = top;
-        f = top->previous;
-    }
-    for (; f != NULL; f = f->previous) {
-        /* Calls and returns of a few frames join near the top. A search of all costs the whole depth, so that is done
-         * ever less often; walking a little too far is harmless. */
-        const int everywhere = fresh_count >= kNear && (fresh_count & (fresh_count - 1)) == 0;
-        join = slot_of(memo, f, everywhere ? memo->depth : kNear);
-        if (join >= 0) break;
+    for (const hw_frame* f = top;; f = f->previous) {
+        if (f == NULL) return walk_everything(memo, top, grow);
+        while (height_above(slot->frame, f) - 1 < kPart && slot != memo->slots) --slot; /* it has returned */
+        if (slot->frame == f) break;
+        if (height_above(f, slot->frame) >= kPart && f->previous != slot->frame) { /* not surely a new one */
+            /* Calls and returns of a few frames join near the top. A search of all costs the whole depth, so that is
+             * done ever less often; walking a little too far is harmless. */
+            const int everywhere = fresh_count >= kNear && (fresh_count & (fresh_count - 1)) == 0;
+            hw_slot* const found = slot_of(memo, f, slot, everywhere ? memo->depth : kNear);
+            if (found != NULL) {
+                slot = found;
+                break;
+            }
+        }
         if (fresh_count == kFreshMost) return walk_everything(memo, top, grow);
         fresh[fresh_count++] = f;
     }
-    if (join < 0) return walk_everything(memo, top, grow);
-    const int64_t lowest =
-        was_settled ? compare_settled(memo, (uint32_t)join + 1) : compare_down(memo, (uint32_t)join + 1);
-    if (lowest < 0) return walk_everything(memo, top, grow);
-    const uint32_t depth = (uint32_t)join + 1 + fresh_count;
+    hw_slot* lowest = compare(memo, slot, was_settled);
+    if (lowest == NULL) return walk_everything(memo, top, grow);
+    const uint32_t depth = (uint32_t)(slot - memo->slots) + 1 + fresh_count;
     if (depth > memo->capacity) {
+        const int64_t changed = lowest - memo->slots;
         memo->ends_as_before = 0;
         if (!grow(memo, depth)) {
             hw_frames_forget(memo);
-            return 0;
+            return memo->slots;
         }
+        lowest = memo->slots + changed;
     }
     memo->depth = depth;
-    if (memo->slots + depth - memo->lowest > kDeep) memo->ends_as_before = 0;
-    for (uint32_t i = 0; i < fresh_count; ++i) slot_fill(&memo->slots[depth - 1 - i], fresh[i]);
-    return (uint32_t)lowest;
+    slot = memo->slots + depth;
+    if (slot - memo->lowest > kDeep) memo->ends_as_before = 0;
+    for (uint32_t i = 0; i < fresh_count; ++i) slot_fill(--slot, fresh[i]);
+    return lowest;
 }
 
-uint32_t hw_frames_refresh(hw_memo* memo, hw_grow grow) {
+hw_slot* hw_frames_refresh(hw_memo* memo, hw_grow grow) {
     const hw_frame* top = top_frame(memo);
     if (top == NULL) {
         hw_frames_forget(memo);
-        return 0;
+        return memo->slots;
     }
     const int was_settled = memo->settled != &g_unsettled;
     memo->settled = &g_unsettled;
     memo->ends_as_before = 0;
     const uint32_t depth = memo->depth;
     if (depth == 0) return walk_everything(memo, top, grow);
-    if (memo->slots[depth - 1].frame != (const void*)top)
-        return changed_from(memo, walk_to_the_join(memo, top, was_settled, grow));
-    const int64_t lowest = was_settled ? compare_settled(memo, depth) : compare_down(memo, depth);
-    if (lowest < 0) return walk_everything(memo, top, grow);
-    return changed_from(memo, (uint32_t)lowest);
+    hw_slot* const highest = memo->slots + (depth - 1);
+    if (highest->frame != (const void*)top)
+        return changed_from(memo, walk_to_the_join(memo, highest, top, was_settled, grow));
+    hw_slot* const lowest = compare(memo, highest, was_settled);
+    return lowest == NULL ? walk_everything(memo, top, grow) : changed_from(memo, lowest);
 }
 
 /* Let the next checks end at a tagged frame near the top, where there is one or one can be tagged. */
@@ -280,16 +291,17 @@ void hw_frames_settle(hw_memo* memo) {
     if (memo->depth == 0) return;
     memo->settled = memo->slots + (memo->depth - 1);
     if (memo->ends_as_before) return;
-    memo->lowest = lowest_compared(memo, memo->depth);
+    memo->lowest = lowest_compared(memo, memo->settled);
     end_nowhere(memo);
     if (memo->settled - memo->lowest >= kDeep) stop_at_a_tag(memo);
 }
 
-uint32_t hw_frames_move_top(hw_memo* memo, const void* instr) {
-    memo->settled->instr = instr;
+hw_slot* hw_frames_move_top(hw_memo* memo, const void* instr) {
+    hw_slot* const top = memo->settled;
+    top->instr = instr;
     memo->settled = &g_unsettled;
     memo->ends_as_before = 1;
-    return changed_from(memo, memo->depth - 1);
+    return changed_from(memo, top);
 }
 
 /* The check of nearly every event, and the only one of most. It goes from slot to slot; in a deep stack a tag ends it
