@@ -105,7 +105,7 @@ def test_of_a_name_the_beginning_is_read(path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("fact", "value"),
-    [("missed_ticks", "many"), ("ppid", "9" * 5000), ("cwd", "/a" * bounds.LONGEST_NAME_BYTES), ("cgroup_events", "/" * 5000)],
+    [("missed_ticks", "many"), ("ppid", "9" * 5000), ("cwd", "/a" * bounds.LONGEST_NAME_BYTES), ("cgroup_events", "/" * 5000), ("host", "h" * 5000)],
 )  # fmt: skip
 def test_a_fact_that_is_not_of_its_kind_is_not_there(path: Path, fact: str, value: str) -> None:
     one = parts.Parts(WHOLE)

@@ -56,14 +56,16 @@ FACTS = {
         "events", "ticks", "missed_ticks", "sum_peak_bytes",
     ), "number"),
     **dict.fromkeys((
-        "python", "hiwater", "program", "host", "rank", "restart", "engine", "worker", "run_id", "started_by", "recorder", "device", "source",
-        "notes", "own_code", "allocator", "attached", "limit_bytes", "children_found_by", "calls_not_recorded", "resident_not_sampled",
+        "python", "hiwater", "host", "rank", "restart", "engine", "worker", "run_id", "started_by", "recorder", "device", "source", "allocator",
+    ), "name"),
+    **dict.fromkeys((
+        "program", "notes", "own_code", "attached", "limit_bytes", "children_found_by", "calls_not_recorded", "resident_not_sampled",
         "freed_unseen", "last_words_not_written", "recorded cell", "cell x.py",
     ), "text"),
 }  # fmt: skip
-"""What a reader takes the value of each fact for. JSON that is none, numbers that are none and paths that are longer
-than a name count as not there, texts are escaped and shortened where they are shown; what paths
-may lead to is said in `analysis/source.py` and `_os/cgroup_files.py`."""
+"""What a reader takes the value of each fact for. JSON that is none, numbers that are none, and paths and names that
+are longer than any count as not there: formats with a row for each stack repeat them in each row. Texts are escaped and
+shortened where they are shown; what paths may lead to is said in `analysis/source.py` and `_os/cgroup_files.py`."""
 
 
 class Reference(NamedTuple):

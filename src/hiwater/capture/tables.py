@@ -197,7 +197,7 @@ def _is_of_its_kind(fact: str, value: str) -> bool:
     kind = bounds.FACTS.get(fact)
     if kind == "number":
         return whole_number(value) is not None
-    return kind != "path" or len(value) <= bounds.LONGEST_NAME_BYTES
+    return kind not in ("path", "name") or len(value) <= bounds.LONGEST_NAME_BYTES
 
 
 def whole_number(text: str) -> int | None:
