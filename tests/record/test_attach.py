@@ -109,20 +109,52 @@ def test_a_program_in_standby_is_recorded_on_demand(tmp_path: Path) -> None:
     assert "still runs" not in words
 
 
-def test_attaching_breaks_no_loop_over_the_modules(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("door", "loop"),
+    [
+        ("standby", "sys.modules.values()"),
+        ("standby", "reversed(sys.modules)"),
+        pytest.param("auto", "sys.modules.items()", marks=needs_remote_exec),
+        pytest.param("gdb", "sys.modules", marks=needs_calls_by_gdb),
+    ],
+)
+def test_attaching_breaks_no_loop_over_the_modules(door: str, loop: str, tmp_path: Path) -> None:
     """What hiwater imports must not come into it: "dictionary changed size during iteration"."""
-    source = """
+    source = f"""
         import os, sys, time
         print(os.getpid(), flush=True)
-        for module in sys.modules.values():
-            time.sleep(1.5 / len(sys.modules))
+        for module in {loop}:
+            time.sleep({3 if door == "gdb" else 1.5} / len(sys.modules))
         print("whole", flush=True)
-        time.sleep(60)
+        while True:
+            time.sleep(0.01)
     """
-    with running(tmp_path, source=source) as process:
-        done = run_hiwater("attach", first_line(process), "-o", "run.hiw", folder=tmp_path)
+    words = () if door == "standby" else ("-u",)
+    method = () if door == "standby" else ("--method", door)
+    with running(tmp_path, *words, source=source) as process:
+        done = run_hiwater("attach", first_line(process), *method, "-o", "run.hiw", folder=tmp_path)
         assert done.returncode == 0, done.stderr
         assert process.stdout is not None and process.stdout.readline() == "whole\n"
+
+
+@needs_remote_exec
+def test_attaching_takes_no_module_that_the_program_is_importing(tmp_path: Path) -> None:
+    """Of a module that is not complete, hiwater would get the part that is there, and fail in the program."""
+    source = """
+        import os, sys, time
+        class Slow:
+            def find_spec(self, name, path, target=None):
+                for _ in range(100 if name == "json.decoder" else 0):
+                    time.sleep(0.01)
+        sys.meta_path.insert(0, Slow())
+        print(os.getpid(), flush=True)
+        import json
+        while True:
+            time.sleep(0.01)
+    """
+    with running(tmp_path, "-u", source=source) as process:
+        done = run_hiwater("attach", first_line(process), "-o", "run.hiw", folder=tmp_path)
+        assert done.returncode == 0, done.stderr
 
 
 def test_children_by_fork_are_in_standby_too(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from children import run_hiwater
+from hiwater._os import trust
 from hiwater._os.process_identity import owner_of
 from hiwater.cli import injected
 from hiwater.errors import AttachRefused
@@ -80,6 +81,37 @@ def test_what_is_made_for_a_request_stays_out_of_the_other_users_hands(
     assert "no recording that `hiwater attach` began" in said["problem"]
     assert made == [("hiwater", 0, 0o711), ("script.py", 0, 0o644), ("answer.json", UID, 0o600)]
     assert [*requests.glob("hiwater-attach-*")] == []
+
+
+@needs_other_users
+@pytest.mark.parametrize("how", ["theirs", "below theirs", "writable", "a link to theirs"])
+def test_the_folder_of_a_request_lies_where_nobody_else_can_move_it(
+    how: str, theirs: int, requests: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under `sudo -E`, TMPDIR is the caller's."""
+    folder = requests / "folder"
+    folder.mkdir()
+    if how == "writable":
+        folder.chmod(0o777)
+    else:
+        os.chown(folder, UID, UID)
+    if how == "below theirs":
+        folder = folder / "ours"
+        folder.mkdir()
+    elif how == "a link to theirs":
+        (requests / "link").symlink_to(folder)
+        folder = requests / "link"
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    brought = []
+
+    def bring(_: int, script: str) -> None:
+        brought.append(Path(script))
+        raise AttachRefused("enough", "")
+
+    with pytest.raises(AttachRefused, match="enough"):
+        injected.ask(theirs, {"do": "detach"}, 60, bring)
+    assert trust.is_safe_way(str(requests)) and not trust.is_safe_way(str(folder))
+    assert requests not in brought[0].parents
 
 
 @needs_other_users

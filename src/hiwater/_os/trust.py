@@ -78,6 +78,25 @@ def is_own_folder(path: str) -> bool:
         os.close(folder)
 
 
+def is_safe_way(path: str) -> bool:
+    """Whether only this user and root can change what a path to a folder leads to: no folder on the way belongs to
+    others, who may at most add files to it (sticky, as /tmp)."""
+    way = os.path.realpath(path)
+    try:
+        trusted = {0, os.geteuid(), os.lstat("/").st_uid}  # whoever owns all of it is root somewhere
+        while True:
+            found = os.lstat(way)
+            if found.st_uid not in trusted or (
+                found.st_mode & _WRITABLE_BY_OTHERS and not found.st_mode & stat.S_ISVTX
+            ):
+                return False
+            if way == os.path.dirname(way):
+                return True
+            way = os.path.dirname(way)
+    except OSError:
+        return False
+
+
 def _owner_of_new_file(folder: int) -> int | None:
     """As whom this process makes files in a folder: the file system of another machine may give root's to somebody
     else (root_squash of NFS)."""

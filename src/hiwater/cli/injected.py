@@ -7,6 +7,7 @@ script into the process.
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import shutil
@@ -24,19 +25,41 @@ if TYPE_CHECKING:
 
 STANDBY = "start it with `hiwater run --standby`, then attaching needs nothing else"
 _SCRIPT = """\
-import json, os, sys
-sys.path.append({folder!r})
+import sys
+text, rules = '{{"problem": "hiwater cannot be read there", "remedy": "install it in the environment of that program"}}', {{}}
 try:
-    from hiwater.recording import attached
-    said = attached.answer({request!r})
-except BaseException as error:
-    said = {{"problem": f"hiwater cannot be imported there ({{type(error).__name__}}: {{error}})", "remedy": "install it in the environment of that program"}}
-finally:
-    sys.path.remove({folder!r})
-with open({answer!r}, "r+") as file:
-    file.write(json.dumps(said) + "\\n")
+    with open({rules!r}, "rb") as file:
+        exec(file.read(), rules)
+    if rules["may_import"]():
+        sys.path.append({folder!r})
+        try:
+            import json
+            from hiwater.recording import attached
+            said = attached.answer({request!r})
+        except BaseException as error:
+            said = {{"problem": f"hiwater cannot be imported there ({{type(error).__name__}}: {{error}})", "remedy": "install it in the environment of that program"}}
+        finally:
+            sys.path.remove({folder!r})
+        text = json.dumps(said)
+    else:
+        text = {later!r}
+except OSError:
+    pass
+with open({answer!r}, "r+b") as file:
+    file.seek(0, 2)
+    file.write(text.encode() + b"\\n")
 """
-_NOTHING = "import shutil; shutil.rmtree({folder!r}, ignore_errors=True)\n"
+_NOTHING = """\
+import posix
+try:
+    for name in posix.listdir({folder!r}):
+        posix.unlink({folder!r} + "/" + name)
+    posix.rmdir({folder!r})
+except OSError:
+    pass
+"""
+_LATER = '{"later": true}'
+_BETWEEN_TRIES = 0.2
 _PREFIX = "hiwater-attach-"
 _MOST_ANSWER_BYTES = 1 << 16
 _SYSTEM_CALLS = {"0": "read", "7": "poll", "23": "select", "202": "futex", "230": "sleep", "232": "epoll_wait", "270": "select", "271": "poll", "281": "epoll_wait", "45": "recvfrom", "61": "wait4", "247": "waitid", "43": "accept", "288": "accept"}  # fmt: skip
@@ -48,19 +71,20 @@ def ask(pid: int, request: dict[str, Any], timeout_seconds: float, bring: Callab
 
     The process may belong to another user, who must not have this one write or give away a file of its own. So the
     folder and the script stay this user's. Of the other user's is one file, opened before it is given away and read
-    through that descriptor: its answer.
+    through that descriptor: its answers, a line each. The script puts off what would disturb imports of the program,
+    and is then brought again.
     """
     _sweep(tempfile.gettempdir())
     folder = tempfile.mkdtemp(prefix=f"{_PREFIX}{pid}-{start_ticks_of(pid)}-")
     script, place = f"{folder}/script.py", f"{folder}/answer.json"
     here = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    _write(script, _SCRIPT.format(folder=here, request=request, answer=place))
+    rules = f"{here}/hiwater/recording/imports_under_way.py"
+    _write(script, _SCRIPT.format(folder=here, rules=rules, request=request, answer=place, later=_LATER))
     answer = os.open(place, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         _open_to_user_of(pid, folder, answer)
         try:
-            bring(pid, script)
-            said = _answer_of(pid, answer, timeout_seconds)
+            said = _brought_until_answered(pid, script, answer, timeout_seconds, bring)
         except AttachRefused:
             shutil.rmtree(folder)
             raise
@@ -77,6 +101,26 @@ def ask(pid: int, request: dict[str, Any], timeout_seconds: float, bring: Callab
         )
     shutil.rmtree(folder)
     return said
+
+
+def _brought_until_answered(
+    pid: int, script: str, answer: int, timeout_seconds: float, bring: Callable[[int, str], None]
+) -> dict[str, Any] | None:
+    """The answer of the process; None if it does not run the script in time. Raises AttachRefused, and what `bring`
+    raises."""
+    until = time.monotonic() + timeout_seconds
+    for number in itertools.count():
+        bring(pid, script)
+        line = _line_of(pid, answer, number, timeout_seconds)
+        if line != _LATER.encode():
+            return None if line is None else control_file.parsed(line)
+        if time.monotonic() > until:
+            raise AttachRefused(
+                f"process {pid} was importing modules or going through sys.modules for {timeout_seconds:.0f} s, and hiwater would have disturbed it",
+                "try again",
+            )
+        time.sleep(_BETWEEN_TRIES)
+    return None
 
 
 def _open_to_user_of(pid: int, folder: str, answer: int) -> None:
@@ -99,21 +143,23 @@ def _sweep(parent: str) -> None:
             shutil.rmtree(f"{parent}/{name}", ignore_errors=True)
 
 
-def _answer_of(pid: int, answer: int, timeout_seconds: float) -> dict[str, Any] | None:
-    """What the process writes into its file; None if it writes nothing in time. Raises AttachRefused if it ends
-    before, or writes something else."""
+def _line_of(pid: int, answer: int, number: int, timeout_seconds: float) -> bytes | None:
+    """A line that the process writes into its file; None if it writes none in time. Raises AttachRefused if it ends
+    before."""
     until = time.monotonic() + timeout_seconds
-    while time.monotonic() < until:
+    while True:
         is_running = procfs.state_of(pid) not in {"Z", "X", ""}
         text = os.pread(answer, _MOST_ANSWER_BYTES, 0)
-        if text.endswith(b"\n") or len(text) == _MOST_ANSWER_BYTES:
-            return control_file.parsed(text)
+        lines = text.split(b"\n")
+        if len(lines) > number + 1 or len(text) == _MOST_ANSWER_BYTES:
+            return lines[min(number, len(lines) - 1)]
         if not is_running:
             raise AttachRefused(
                 f"process {pid} ended before it ran hiwater's script", "record it from its start, with `hiwater run`"
             )
+        if time.monotonic() > until:
+            return None
         time.sleep(0.02)
-    return None
 
 
 def _call_off(folder: str, script: str) -> None:

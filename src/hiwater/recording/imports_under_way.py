@@ -3,23 +3,31 @@
 During an import of the program, an incomplete module is in `sys.modules`. In the same thread, a second import returns
 this incomplete module. If another thread imports it, a second import waits for that thread, and the program waits with
 it. And a loop of the program over `sys.modules` ends with an error if an import adds a module meanwhile.
+
+`hiwater attach` has a process execute the text of this file before anything of hiwater is imported there. So it imports
+only what every interpreter has in `sys.modules` from its start; `__future__` and `gc` are not.
 """
 
-from __future__ import annotations
-
-import gc
+import _imp
 import sys
+from _frozen_importlib import BuiltinImporter
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection
+    from types import ModuleType
 
 _OURS = ("hiwater", "pynvml")
-_NONE: dict[str, object] = {}
-_LOOPS = tuple(type(iter(view)) for view in (_NONE.keys(), _NONE.values(), _NONE.items()))
+_NONE: "dict[str, object]" = {}
+_LOOPS = tuple(type(way(view)) for way in (iter, reversed) for view in (_NONE.keys(), _NONE.values(), _NONE.items()))
 
 
-def is_import_under_way(libraries: Collection[str]) -> bool:
+def may_import() -> bool:
+    """Whether neither is under way now."""
+    return not is_import_under_way(()) and not is_loop_under_way()
+
+
+def is_import_under_way(libraries: "Collection[str]") -> bool:
     """Whether a module that ours may need is incomplete: of the standard library, of hiwater, or of these libraries.
     The program's modules do not count, because the program may run inside an import of one until it ends."""
     for name, module in tuple(sys.modules.items()):
@@ -34,4 +42,15 @@ def is_import_under_way(libraries: Collection[str]) -> bool:
 
 def is_loop_under_way() -> bool:
     """Whether a loop over `sys.modules` is under way, in any thread. Takes some 10 ms for a million objects."""
-    return any(isinstance(one, _LOOPS) for one in gc.get_referrers(sys.modules))
+    return any(isinstance(one, _LOOPS) for one in _garbage_collector().get_referrers(sys.modules))
+
+
+def _garbage_collector() -> "ModuleType":
+    """The module `gc`, without adding it to `sys.modules`."""
+    if "gc" in sys.modules:
+        return sys.modules["gc"]
+    spec = BuiltinImporter.find_spec("gc")
+    assert spec is not None
+    module: ModuleType = _imp.create_builtin(spec)
+    _imp.exec_builtin(module)
+    return module

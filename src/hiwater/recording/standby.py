@@ -14,7 +14,7 @@ from contextlib import suppress
 from hiwater import _standby
 from hiwater._os import control_file, unrecorded
 from hiwater._os.own_command import is_own_command
-from hiwater.recording.imports_under_way import is_loop_under_way
+from hiwater.recording.imports_under_way import may_import
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class Standby:
 
 
 def _answer(content: memoryview, _: None) -> None:
-    if is_loop_under_way():  # in half a second, the request will still be pending
+    if not may_import():  # in half a second, the request will still be pending
         return
     request = control_file.pending(content)
     if request is not None:
