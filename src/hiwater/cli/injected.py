@@ -60,6 +60,7 @@ except OSError:
 """
 _LATER = '{"later": true}'
 _BETWEEN_TRIES = 0.2
+_FOLDERS = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - a folder of our own is made in one of them
 _PREFIX = "hiwater-attach-"
 _MOST_ANSWER_BYTES = 1 << 16
 _SYSTEM_CALLS = {"0": "read", "7": "poll", "23": "select", "202": "futex", "230": "sleep", "232": "epoll_wait", "270": "select", "271": "poll", "281": "epoll_wait", "45": "recvfrom", "61": "wait4", "247": "waitid", "43": "accept", "288": "accept"}  # fmt: skip
@@ -74,8 +75,9 @@ def ask(pid: int, request: dict[str, Any], timeout_seconds: float, bring: Callab
     through that descriptor: its answers, a line each. The script puts off what would disturb imports of the program,
     and is then brought again.
     """
-    _sweep(tempfile.gettempdir())
-    folder = tempfile.mkdtemp(prefix=f"{_PREFIX}{pid}-{start_ticks_of(pid)}-")
+    parent = _parent_of_folders()
+    _sweep(parent)
+    folder = tempfile.mkdtemp(prefix=f"{_PREFIX}{pid}-{start_ticks_of(pid)}-", dir=parent)
     script, place = f"{folder}/script.py", f"{folder}/answer.json"
     here = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     rules = f"{here}/hiwater/recording/imports_under_way.py"
@@ -121,6 +123,18 @@ def _brought_until_answered(
             )
         time.sleep(_BETWEEN_TRIES)
     return None
+
+
+def _parent_of_folders() -> str:
+    """Where the folder of a request may lie: nobody else can change the way to it, and so put another script or
+    other files in its place. Raises AttachRefused."""
+    for parent in (tempfile.gettempdir(), *_FOLDERS):
+        if trust.is_safe_way(parent):
+            return os.path.realpath(parent)
+    raise AttachRefused(
+        "other users could change the folder of the request: they may write to each folder for temporary files",
+        "name one of your own with TMPDIR",
+    )
 
 
 def _open_to_user_of(pid: int, folder: str, answer: int) -> None:
