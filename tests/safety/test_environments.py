@@ -7,11 +7,12 @@ import os
 import stat
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from children import hiwater_command
+from children import hiwater_command, run_hiwater
 from hiwater._os import process_identity, trust
 from hiwater.recording.own_code import OwnCode
 from other_user import as_other_user, needs_other_users, run_as_other_user, shared_folder
@@ -112,6 +113,58 @@ def test_captures_of_children_go_into_no_folder_of_somebody_elses(how: str, tmp_
 @pytest.mark.parametrize(("asked", "given"), [(0o666, 0o640), (0o000, 0o600), (0o640, 0o640), (0o4777, 0o640)])
 def test_the_mode_of_files_is_bounded(asked: int, given: int) -> None:
     assert trust.mode_of(str(asked)) == given
+
+
+@pytest.mark.parametrize("option", ["-I", "-E"])
+def test_an_interpreter_that_ignores_its_environment_takes_no_setting_from_it(option: str, tmp_path: Path) -> None:
+    words = [sys.executable, option, "-m", "hiwater", "run", "-o", "ours.hiw", "-c", "pass"]
+    environment = child_environment({"HIWATER_FORMAT": "html", "HIWATER_MODE": "640"})
+    subprocess.run(words, cwd=tmp_path, capture_output=True, check=True, env=environment)
+    assert made_in(tmp_path) == ["ours.hiw"]
+    assert stat.S_IMODE((tmp_path / "ours.hiw").stat().st_mode) == 0o600
+
+
+PROJECT = '[tool.hiwater]\nformat = "html"\n'
+
+
+@needs_other_users
+@pytest.mark.parametrize(
+    ("owners", "is_used"),
+    [
+        ({"pyproject.toml": 65534}, False),
+        ({"pyproject.toml": 0}, True),
+        ({"pyproject.toml": 65534, "here": 65534}, True),  # a project that is mounted into a container
+        ({"pyproject.toml": 65534, "here": 65533}, False),
+    ],
+)
+def test_settings_are_read_of_no_other_users_file(owners: dict[str, int], is_used: bool, tmp_path: Path) -> None:
+    """Those of `hiwater check` name programs to run, and anybody may put a file into /tmp."""
+    (tmp_path / "here").mkdir()
+    (tmp_path / "pyproject.toml").write_text(PROJECT)
+    for name, owner in owners.items():
+        os.chown(tmp_path / name, owner, owner)
+    run_hiwater("run", "-q", "-o", "a.hiw", "-c", "pass", folder=tmp_path / "here", check=True)
+    assert (tmp_path / "here" / "a.html").exists() == is_used
+
+
+@needs_other_users
+def test_a_link_of_another_user_leads_to_no_settings(tmp_path: Path) -> None:
+    (tmp_path / "here").mkdir()
+    (tmp_path / "elsewhere.toml").write_text(PROJECT)
+    (tmp_path / "pyproject.toml").symlink_to("elsewhere.toml")
+    for owner, is_used in ((65534, False), (0, True)):
+        os.lchown(tmp_path / "pyproject.toml", owner, owner)
+        run_hiwater("run", "-q", "-o", "a.hiw", "-c", "pass", folder=tmp_path / "here", check=True)
+        assert (tmp_path / "here" / "a.html").exists() == is_used
+
+
+@pytest.mark.parametrize(
+    "make", [os.mkfifo, os.mkdir, lambda path: os.symlink("/dev/zero", path)], ids=["FIFO", "folder", "device"]
+)
+def test_settings_are_read_of_files_alone(make: Callable[[Path], object], tmp_path: Path) -> None:
+    make(tmp_path / "pyproject.toml")
+    done = run_hiwater("run", "-q", "-o", "a.hiw", "-c", "print(7)", folder=tmp_path, check=True)
+    assert (done.stdout, done.stderr) == ("7\n", "")
 
 
 @needs_other_users

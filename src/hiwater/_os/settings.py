@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 
 import hiwater
+from hiwater._os import portable, trust
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _ENVIRONMENT_PREFIX = "HIWATER_"
 _PROJECT_FILE = "pyproject.toml"
@@ -17,9 +23,7 @@ class Settings:
     """Looks settings up in the order of precedence. The project's file is read once, and parsed only if it has our
     table."""
 
-    def __init__(
-        self, environment: dict[str, str] | os._Environ[str], folder: str | None, marked: bytes = _TABLE
-    ) -> None:
+    def __init__(self, environment: Mapping[str, str], folder: str | None, marked: bytes = _TABLE) -> None:
         """Use `environment`, and the nearest pyproject.toml from `folder` upwards (None: no file), if it contains
         `marked`."""
         self._environment = environment
@@ -82,22 +86,28 @@ class Settings:
 def here(marked: bytes = _TABLE) -> Settings:
     """Return the settings for this process in its current folder. A file without `marked` has none: it is not
     parsed."""
+    environment: Mapping[str, str] = os.environ if trust.obeys_environment() else {}
     try:
         folder = os.getcwd()
     except OSError:
-        return Settings(os.environ, None, marked)
-    return Settings(os.environ, folder, marked)
+        return Settings(environment, None, marked)
+    return Settings(environment, folder, marked)
 
 
 def _read_project(folder: str | None, marked: bytes) -> tuple[str, dict[str, object]]:
+    """The nearest file that is no other user's: in the folders above, as /tmp, anybody may have put one, and it can
+    name programs to run. The current folder's owner may be another user, as where a container has its project
+    mounted."""
+    trusted = {0, portable.user_id()}
+    with suppress(OSError):
+        trusted.add(os.stat(folder or ".").st_uid)
     while folder is not None:
         file = os.path.join(folder, _PROJECT_FILE)
-        try:
-            with open(file, "rb") as stream:
+        with suppress(OSError), open(trust.open_regular(file, follows=True), "rb") as stream:
+            if {os.lstat(file).st_uid, os.fstat(stream.fileno()).st_uid} <= trusted:
                 return file, _parse_project(file, stream.read(), marked)
-        except (FileNotFoundError, NotADirectoryError, PermissionError):
-            parent = os.path.dirname(folder)
-            folder = parent if parent != folder else None
+        parent = os.path.dirname(folder)
+        folder = parent if parent != folder else None
     return "", {}
 
 
