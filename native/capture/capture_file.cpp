@@ -90,7 +90,7 @@ int CaptureFile::create(const char* path, mode_t mode) noexcept {
 int CaptureFile::publish() noexcept {
     if (in_memory_) {
         if (int error = copy_to_temporary(path_.text, &made_)) return error;
-        const int fd = raw::open(made_.text, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+        const int fd = raw::open(made_.text, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
         const int error = fd < 0 ? errno : note_identity(fd);
         if (fd >= 0) raw::close(fd);
         if (error != 0) return error;

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ import pytest
 import hiwater
 from children import hiwater_command, run_hiwater
 from hiwater._os import trust
+from hiwater._os.replacing import replacing
 from hiwater.capture import destination
 from other_user import UID, needs_other_users, run_as_other_user, shared_folder
 from recording import child_environment, needs_engine
@@ -103,6 +106,33 @@ def test_a_file_for_scopes_is_neither_followed_nor_waited_for(what: str, tmp_pat
     assert done.stdout == f"{what != 'isolated'}\n"
     assert elsewhere.read_text() == "precious\n"
     assert what != "isolated" or place.read_text() == "precious\n"
+
+
+def test_what_is_no_file_is_not_even_opened(tmp_path: Path) -> None:
+    """Some devices do something when they are opened, and whoever writes to a FIFO goes on."""
+    os.mkfifo(tmp_path / "fifo")
+    writes = [sys.executable, "-c", "print(flush=True); open('fifo', 'wb'); print('open')"]
+    writer = subprocess.Popen(writes, cwd=tmp_path, stdout=subprocess.PIPE, text=True)
+    assert writer.stdout is not None
+    writer.stdout.readline()
+    for follows in (False, True):
+        with pytest.raises(OSError, match="not a regular file"):
+            trust.open_regular(tmp_path / "fifo", follows=follows)
+    time.sleep(0.1)
+    assert writer.poll() is None
+    writer.kill()
+    assert writer.communicate()[0] == ""
+
+
+def test_what_replaces_an_output_meanwhile_keeps_its_mode(tmp_path: Path) -> None:
+    """A link that somebody put in the place of the new file, in a folder that is not sticky."""
+    secret = tmp_path / "secret"
+    secret.touch(mode=0o600)
+    with replacing(tmp_path / "page.html"):
+        (made,) = tmp_path.glob(".hiwater-*")
+        made.unlink()
+        made.symlink_to(secret)
+    assert stat.S_IMODE(secret.stat().st_mode) == 0o600
 
 
 def test_nothing_is_removed_from_a_folder_of_somebody_elses(tmp_path: Path) -> None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import stat
 import time
 
-from hiwater._os import control_file, mapped_files
+from hiwater._os import control_file, mapped_files, trust
 from hiwater._os.process_identity import owner_of
 
 TYPE_CHECKING = False
@@ -22,7 +21,7 @@ def open_of(pid: int) -> int | None:
     ProcessNotReadable."""
     for place in mapped_files.places(pid):
         try:
-            descriptor = os.open(place, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK)
+            descriptor = trust.open_regular(place, os.O_RDWR, follows=True)  # one of the kernel's links, perhaps
         except OSError:
             continue
         if _is_of(descriptor, pid) and os.pread(descriptor, len(control_file.MAGIC), 0) == control_file.MAGIC:
@@ -35,7 +34,7 @@ def _is_of(descriptor: int, pid: int) -> bool:
     """Whether an open file is one that the user of this process made: a path may lead elsewhere by the time that it
     is opened."""
     found, owner = os.fstat(descriptor), owner_of(pid)
-    return stat.S_ISREG(found.st_mode) and owner is not None and found.st_uid == owner[0]
+    return owner is not None and found.st_uid == owner[0]
 
 
 def ask(descriptor: int, request: dict[str, Any], timeout_seconds: float) -> dict[str, Any] | None:

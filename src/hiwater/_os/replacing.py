@@ -24,13 +24,21 @@ def replacing(path: Path, *, is_private: bool = False) -> Iterator[TextIO]:
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as stream:
             yield stream
-        if not is_private:
-            os.chmod(name, _mode_of(target))
+            if not is_private:
+                _set_mode(stream.fileno(), name, _mode_of(target))
         os.replace(name, target)
     except BaseException:
         with suppress(FileNotFoundError):
             os.unlink(name)
         raise
+
+
+def _set_mode(descriptor: int, name: str, mode: int) -> None:
+    """Of what is open: in a folder that others may write to, the name may belong to a link by now."""
+    if hasattr(os, "fchmod"):
+        os.fchmod(descriptor, mode)
+    else:
+        os.chmod(name, mode)
 
 
 def _mode_of(path: Path) -> int:

@@ -50,12 +50,18 @@ def _is_secure() -> bool:
 
 def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY, *, follows: bool = False) -> int:
     """A descriptor of a regular file. Raises OSError; a FIFO or a device that somebody put there would block, or do
-    something. A link would lead elsewhere: only one that the user names `follows`."""
+    something, some as soon as they are open. A link would lead elsewhere: only one that the user names `follows`."""
+    if not stat.S_ISREG(os.stat(path, follow_symlinks=follows).st_mode):
+        raise _not_regular(path)
     descriptor = os.open(path, flags | portable.OPEN_FLAGS | (0 if follows else portable.NO_FOLLOWING))
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
         return descriptor
     os.close(descriptor)
-    raise OSError(errno.EINVAL, "it is not a regular file", os.fspath(path))
+    raise _not_regular(path)
+
+
+def _not_regular(path: str | os.PathLike[str]) -> OSError:
+    return OSError(errno.EINVAL, "it is not a regular file", os.fspath(path))
 
 
 def is_own_folder(path: str) -> bool:

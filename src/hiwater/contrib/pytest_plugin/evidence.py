@@ -114,7 +114,7 @@ class Evidence:
         try:
             if not self._keeps and native.load().is_recording():
                 return ""
-            path = f"{tempfile.gettempdir()}/hiwater-pytest-{os.getpid()}.hiw"
+            path = f"{tempfile.gettempdir()}/hiwater-pytest-{os.getpid()}-{os.urandom(8).hex()}.hiw"
             if self._keeps:
                 self._folder.mkdir(parents=True, exist_ok=True)
                 path = self._path("session")
