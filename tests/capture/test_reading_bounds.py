@@ -256,8 +256,8 @@ def test_every_path_is_its_own_without_recursion(choices: list[tuple[int, int]],
 
 
 def test_rows_that_meet_on_one_path_are_added_up_by_kind_and_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(whole_stacks, "MOST_BYTES", 0)
-    monkeypatch.setattr(whole_stacks, "MOST_MEAN_FRAMES", 2)
+    monkeypatch.setattr(whole_stacks, "MOST_BYTES", 20)
+    monkeypatch.setattr(whole_stacks, "MOST_MEAN_BYTES", 30)
     recording = Recording()
     for thread in ("one", "two"):
         for depth in range(2, 7):

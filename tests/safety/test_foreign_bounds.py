@@ -11,24 +11,30 @@ import pickle
 import re
 import resource
 import struct
+import time
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from io import BytesIO
+from io import BytesIO, StringIO
 from pathlib import Path
 from types import ModuleType
 
 import numpy as np
 import pytest
 
+import large_captures
 import parts
 from example_captures import small
 from hiwater import capture as captures
+from hiwater.analysis import type_growth
+from hiwater.analysis.suppressions import Suppression
 from hiwater.capture import attachments, bounds, container, run_index
 from hiwater.capture.destination import MERGED_INDEX
 from hiwater.capture.holders import StepKind
 from hiwater.capture.layout import NEEDED_FIELDS, OPTIONAL_FIELDS
-from hiwater.errors import CaptureError, CorruptCapture
+from hiwater.errors import CaptureError, CorruptCapture, ReportTooLarge
+from hiwater.report.export import collapsed, csv_rows
+from hiwater.report.request import Report
 from places import ROOT
 
 LITTLE = 48 << 20
@@ -101,6 +107,40 @@ def test_of_a_name_the_beginning_is_read(path: Path) -> None:
     path.write_bytes(one.to_bytes())
     (name, *_) = {stack.frames[-1].function for stack in captures.open(path).peak.stacks}
     assert name == "f" * bounds.LONGEST_NAME_BYTES + "…"
+
+
+@pytest.mark.parametrize("form", ["collapsed", "csv"])
+def test_stacks_of_long_names_are_not_written_one_by_one(path: Path, form: str) -> None:
+    """4,000 stacks, 100 frames deep on average, whose frames have 4 KiB each: 1.6 GB from 1 MB."""
+    large_captures.deep(path, depth=200, functions=200, chains=20)
+    one = parts.Parts(path.read_bytes())
+    codes = one.tables["codes"]["function"]
+    codes[-200:] = one.add_strings([b"%d" % number + b"f" * 5000 for number in range(200)])
+    path.write_bytes(one.to_bytes())
+    capture = captures.open(path)
+    report = Report(capture, capture.peak)
+    with pytest.raises(ReportTooLarge, match="too deep to be written one by one"):
+        collapsed.write(report, StringIO()) if form == "collapsed" else csv_rows.write([report], StringIO())
+
+
+@pytest.mark.parametrize("text", ["x" * (1 << 20), json.dumps(["x" * 100] * 10_000)])
+def test_of_very_many_arguments_the_first_are_read(path: Path, text: str) -> None:
+    one = parts.Parts(WHOLE)
+    one.add_facts(("argv", text))
+    path.write_bytes(one.to_bytes())
+    argv = captures.open(path).process.argv
+    assert argv[-1].endswith("…") and sum(map(len, argv)) < bounds.LONGEST_ARGUMENTS
+
+
+def test_what_is_suppressed_is_looked_up_of_the_code_that_calls(path: Path) -> None:
+    """A table of codes that no call path has costs nothing."""
+    one = parts.Parts(WHOLE)
+    one.tables["codes"] = np.resize(one.tables["codes"], 300_000)
+    path.write_bytes(one.to_bytes())
+    capture = captures.open(path)
+    begun = time.process_time()
+    type_growth._suppressed(capture.tables, [Suppression("", "no_such")])
+    assert time.process_time() - begun < 0.5
 
 
 @pytest.mark.parametrize(

@@ -14,19 +14,19 @@ from hiwater.analysis.call_tree import CallTree
 from hiwater.capture.paths import Ints
 
 _OTHER_CHARACTERS = 10  # of a frame's text, in addition to function and file: blanks, brackets, line
+_ESCAPED = 10  # characters that stand for one, at most
 
 
-def text_bytes(call_tree: CallTree, leaves: Ints) -> int:
-    """The approximate length of the text of all these paths, each written whole."""
-    names = np.array([len(frame.function) + len(frame.file) for frame in call_tree.frames], np.int64)
-    return int(
-        _along_paths(call_tree, names[call_tree.key] + _OTHER_CHARACTERS if len(names) else call_tree.key)[leaves].sum()
-    )
+def text_bytes(call_tree: CallTree) -> Ints:
+    """For each node, the approximate length of the text of its path, written whole."""
+    if not call_tree.frames:
+        return np.zeros_like(call_tree.key)
+    names = np.array([_length(frame.function) + _length(frame.file) for frame in call_tree.frames], np.int64)
+    return _along_paths(call_tree, names[call_tree.key] + _OTHER_CHARACTERS)
 
 
-def frames_of(call_tree: CallTree, leaves: Ints) -> int:
-    """The number of frames of all these paths together."""
-    return int(_along_paths(call_tree, np.ones(len(call_tree.parent), np.int64))[leaves].sum())
+def _length(name: str) -> int:
+    return len(name) if name.isascii() and name.isprintable() else len(name) * _ESCAPED
 
 
 def _along_paths(call_tree: CallTree, values: Ints) -> Ints:

@@ -118,9 +118,10 @@ class _Parts:
 def _suppressed(tables: Tables, suppressions: Sequence[Suppression]) -> Bools:
     """For each account, whether its call path has a frame that is suppressed."""
     nodes, codes = tables["nodes"], tables["codes"]
-    names = zip(codes["function"].tolist(), codes["file"].tolist(), strict=True)
+    used, code = np.unique(nodes["code"], return_inverse=True)
+    names = zip(codes["function"][used].tolist(), codes["file"][used].tolist(), strict=True)
     frames = [(Frame(tables.string(function), tables.string(file), 0),) for function, file in names]
-    is_suppressed = np.array([any(one.matches(frame) for one in suppressions) for frame in frames], bool)[nodes["code"]]
+    is_suppressed = np.array([any(one.matches(frame) for one in suppressions) for frame in frames], bool)[code.ravel()]
     is_suppressed[:1] = False
     nearest = follow(np.where(is_suppressed, np.arange(len(nodes)), tables.paths.parent))
     found: Bools = nearest[tables.account_node] != 0

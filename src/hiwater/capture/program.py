@@ -10,6 +10,7 @@ from typing import Any
 
 from hiwater._os.accuracy import of_peak
 from hiwater._os.sizes import format_size
+from hiwater.capture import bounds
 from hiwater.capture.format import DEVICE_HISTORY, KINDS
 from hiwater.capture.layout import is_counted
 from hiwater.capture.process import STATE_RECORDING
@@ -230,7 +231,10 @@ def read_totals(tables: Tables) -> Totals:
 
 
 def arguments(text: str) -> tuple[str, ...]:
-    """The arguments, from a JSON list; text that is none is one argument."""
+    """The arguments, from a JSON list; text that is none is one argument. Of very many, the first ones."""
+    if len(text) > bounds.LONGEST_ARGUMENTS:
+        end = text.rfind('", "', 0, bounds.LONGEST_ARGUMENTS)
+        text = f'{text[:end]}", "…"]' if end > 0 else f"{text[: bounds.LONGEST_NAME_BYTES]}…"
     try:
         argv = json.loads(text)
     except (ValueError, RecursionError):

@@ -13,12 +13,13 @@ from typing import Any, TextIO
 import numpy as np
 import numpy.typing as npt
 
+from hiwater.analysis import recursion
 from hiwater.analysis.call_tree import CallTree
 from hiwater.analysis.sums import depths
 from hiwater.capture.paths import Frame, Ints
 
 STACKS_IN_CHUNK = 1024
-FRAMES_IN_CHUNK = 128 * 1024
+BYTES_IN_CHUNK = 8 << 20
 _STRIDE = 64
 _BUDGET_BYTES = 128 << 20
 
@@ -32,6 +33,7 @@ class PathTexts:
         self._fragment = fragment
         self._separator = separator
         # Nodes that others represent have no parent, and are never used.
+        self._length = recursion.text_bytes(call_tree)
         self._level = np.where(call_tree.stands, depths(call_tree.parent), 0)
         keys = len(call_tree.frames)
         is_first = call_tree.parent == 0
@@ -46,11 +48,11 @@ class PathTexts:
 
     def chunks(self, leaves: Ints) -> Iterator[slice]:
         """Slices that cover these leaves, small enough to keep the texts of one slice in memory."""
-        frames = np.cumsum(self._level[leaves])
+        length = np.cumsum(self._length[leaves])
         first = 0
         while first < len(leaves):
-            before = int(frames[first - 1]) if first else 0
-            fitting = int(np.searchsorted(frames, before + FRAMES_IN_CHUNK, side="right"))
+            before = int(length[first - 1]) if first else 0
+            fitting = int(np.searchsorted(length, before + BYTES_IN_CHUNK, side="right"))
             last = max(first + 1, min(fitting, first + STACKS_IN_CHUNK))
             yield slice(first, last)
             first = last

@@ -1,6 +1,6 @@
 """What a format gets that writes every frame of every stack: such a report grows as depth × stacks, so it has a bound.
 
-Stacks are written whole while their text is short, or while they are no deeper on average than programs' stacks are.
+Stacks are written whole while their text is short, or while it is no longer on average than that of programs' stacks.
 Above both bounds recursion is written once (see `analysis/recursion.py`), unless `--recursion` says otherwise; what is
 too long even so is refused.
 """
@@ -22,7 +22,7 @@ from hiwater.report.formatting import size
 from hiwater.report.request import Report
 
 MOST_BYTES = 32 << 20
-MOST_MEAN_FRAMES = 256
+MOST_MEAN_BYTES = 16 << 10  # 256 frames
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,12 +66,12 @@ def whole_stacks(report: Report, nodes: Ints | None = None) -> WholeStacks:
         return WholeStacks(report.capture, call_tree, is_recursion_merged=False)
     whole = WholeStacks(report.capture, recursion.once(call_tree), is_recursion_merged=True)
     if not fits:
-        whole_bytes = recursion.text_bytes(call_tree, leaves)
+        whole_bytes = _text_bytes(call_tree, leaves)
         leaves = whole.call_tree.place[asked]
         if not _fits(whole.call_tree, leaves):
             raise ReportTooLarge(
                 f"{report.capture.path}: its stacks are too deep to be written one by one: "
-                f"{size(recursion.text_bytes(whole.call_tree, leaves))}, even with recursion written once",
+                f"{size(_text_bytes(whole.call_tree, leaves))}, even with recursion written once",
                 "give --format json, html or svg, --by function or file, or --recursion whole to write all of it",
             )
         report.remarks.append(
@@ -97,5 +97,11 @@ def shaped(report: Report, call_tree: CallTree) -> CallTree:
 
 
 def _fits(call_tree: CallTree, leaves: Ints) -> bool:
-    frames = recursion.frames_of(call_tree, leaves)
-    return frames <= MOST_MEAN_FRAMES * len(leaves) or recursion.text_bytes(call_tree, leaves) <= MOST_BYTES
+    length = recursion.text_bytes(call_tree)[leaves]
+    return int(length.max(initial=0)) <= MOST_BYTES and int(length.sum()) <= max(
+        MOST_BYTES, MOST_MEAN_BYTES * len(leaves)
+    )
+
+
+def _text_bytes(call_tree: CallTree, leaves: Ints) -> int:
+    return int(recursion.text_bytes(call_tree)[leaves].sum())
