@@ -1,9 +1,12 @@
-"""Finds code of hiwater's that opens files by path, or writes to the console, outside of the modules that do it safely.
+"""Finds code of hiwater's that opens, changes or removes files by path, or writes to the console, outside of the module
+that does it safely.
 
-Other users' files are opened in `hiwater._os` alone, which expects FIFOs, links and other owners (`trust`). Elsewhere a
-module opens by path only what this table says. Text goes to the console through `cli.messages.say`, which escapes what
-a terminal would obey, or through a renderer of reports. `/proc` and `/sys` are the kernel's, and may be opened
-anywhere.
+`hiwater._os.trust` opens what other users may have put somewhere: it expects FIFOs, links and other owners. Elsewhere a
+module uses paths only as this table says. Text goes to the console through `cli.messages.say`, which escapes what a
+terminal would obey, or through a renderer of reports. `/proc` and `/sys` are the kernel's, and may be opened anywhere.
+
+A function counts wherever it is named, under whatever name it was imported. Of methods, whose objects have no types
+here, calls count whose name and arguments are those of `pathlib`.
 """
 
 from __future__ import annotations
@@ -14,26 +17,27 @@ from collections.abc import Iterator
 from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parent.parent / "src" / "hiwater"
-SAFE = "_os/"  # and the module of messages
+SAFE = "_os/trust.py"
 MESSAGES = "cli/messages.py"
 
 BY_PATH = {
-    "open", "io.open", "os.open", "os.chown", "os.lchown", "os.chmod", "os.rename", "os.replace", "os.truncate", "os.mkfifo", "os.link", "os.symlink",
-    "shutil.copy", "shutil.copyfile", "shutil.move", "shutil.chown",
+    "open", "io.open", "io.open_code", "io.FileIO", "codecs.open", "gzip.open", "bz2.open", "lzma.open", "tarfile.open", "tokenize.open",
+    "sqlite3.connect", "shelve.open", "dbm.open", "fileinput.input", "runpy.run_path", "linecache.getline", "linecache.getlines",
+    "numpy.load", "numpy.fromfile", "numpy.memmap", "numpy.loadtxt", "numpy.save", "numpy.savez", "tempfile.gettempdir", "tempfile.mktemp",
+    *(f"os.{name}" for name in (
+        "open", "chown", "lchown", "chmod", "lchmod", "chflags", "rename", "renames", "replace", "truncate", "utime", "mkfifo", "mknod",
+        "link", "symlink", "unlink", "remove", "rmdir", "removedirs", "mkdir", "makedirs", "setxattr", "removexattr",
+    )),
 }  # fmt: skip
+SAFE_OF_SHUTIL = {"shutil.which", "shutil.get_terminal_size", "shutil.disk_usage"}
 METHODS = {
-    "read_bytes",
-    "read_text",
-    "write_bytes",
-    "write_text",
-    "chmod",
-    "rename",
-    "symlink_to",
-    "hardlink_to",
-    "touch",
-}
+    "read_bytes", "read_text", "write_bytes", "write_text", "chmod", "lchmod", "rename", "symlink_to", "hardlink_to", "touch", "unlink",
+    "rmdir", "mkdir",
+}  # fmt: skip
+MODES = set("rwxabt+")
 KERNEL = ("/proc/", "/sys/")
-CONSOLE = {"print", *(f"sys.{name}.write" for name in ("stdout", "stderr", "__stdout__", "__stderr__"))}
+CONSOLE = {"print", "rich.print", "traceback.print_exc", "traceback.print_exception", "warnings.warn"}
+STREAMS = {f"sys.{name}" for name in ("stdout", "stderr", "__stdout__", "__stderr__")}
 
 NAMED = "the user names it"
 OWN = "in a folder that this process has made, or by a new name that mkstemp or O_EXCL has taken"
@@ -84,35 +88,70 @@ ON_CONSOLE = {
 }
 
 
-def name_of(node: ast.expr) -> str:
-    """What is called, as it is written: "os.open"; "" for what has no name."""
+def imported(tree: ast.AST) -> dict[str, str]:
+    """What each name that is imported anywhere in a module stands for: {"np": "numpy", "remove": "os.remove"}."""
+    found = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {one.asname: one.name for one in node.names if one.asname}
+        elif isinstance(node, ast.ImportFrom):
+            found |= {one.asname or one.name: f"{node.module}.{one.name}" for one in node.names}
+    return found
+
+
+def name_of(node: ast.AST, names: dict[str, str]) -> str:
+    """What an expression names, in full: "os.open"; "" for what has no name."""
     if isinstance(node, ast.Name):
-        return node.id
+        return names.get(node.id, node.id)
     if isinstance(node, ast.Attribute):
-        owner = name_of(node.value)
-        return f"{owner}.{node.attr}" if owner else f".{node.attr}"
+        return f"{name_of(node.value, names)}.{node.attr}"
+    if isinstance(node, ast.Call) and name_of(node.func, names) == "getattr" and len(node.args) > 1:
+        owner, attribute = node.args[:2]
+        if isinstance(attribute, ast.Constant):
+            return f"{name_of(owner, names)}.{attribute.value}"
     return ""
 
 
-def is_safe(call: ast.Call) -> bool:
+def is_safe(call: ast.Call, names: dict[str, str]) -> bool:
     """Whether the path begins with a folder of the kernel's, or is a descriptor of a file that `trust` has opened."""
     first = call.args[0] if call.args else None
     if isinstance(first, ast.Call):
-        return name_of(first.func).startswith("trust.")
+        return ".trust." in f".{name_of(first.func, names)}"
     if isinstance(first, ast.JoinedStr) and first.values:
         first = first.values[0]
     return isinstance(first, ast.Constant) and str(first.value).startswith(KERNEL)
 
 
+def is_of_pathlib(call: ast.Call) -> bool:
+    """Whether a method with this name and these arguments may be one of `pathlib`."""
+    if not isinstance(call.func, ast.Attribute):
+        return False
+    given = [getattr(one, "value", None) for one in call.args]
+    named = {one.arg for one in call.keywords}
+    if call.func.attr == "open":
+        is_mode = bool(given) and isinstance(given[0], str) and set(given[0]) <= MODES
+        return not given or is_mode or bool(named & {"mode", "encoding"})
+    if call.func.attr == "replace":  # a str's takes two
+        return len(given) == 1 and not named
+    return call.func.attr in METHODS
+
+
 def found_in(tree: ast.AST) -> Iterator[tuple[int, str, bool]]:
-    """The line and the name of each call, and whether it opens by path; otherwise it writes to the console."""
+    """The line and the name of each use, and whether it uses a path; otherwise it writes to the console."""
+    names = imported(tree)
+    own = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name in BY_PATH}
+    harmless = {node.func for node in ast.walk(tree) if isinstance(node, ast.Call) and is_safe(node, names)}
     for node in ast.walk(tree):
-        if not isinstance(node, ast.Call):
+        name = name_of(node, names)
+        if isinstance(node, ast.Call) and node.func not in harmless and is_of_pathlib(node):
+            whole = name_of(node.func, names)
+            if not whole.startswith("hiwater.") and whole not in BY_PATH:
+                yield node.lineno, whole, True
+        if not isinstance(node, ast.Name | ast.Attribute | ast.Call) or node in harmless or not name:
             continue
-        name = name_of(node.func)
-        if name in CONSOLE:
+        if name in CONSOLE or name in STREAMS:
             yield node.lineno, name, False
-        elif (name in BY_PATH or (name.rpartition(".")[2] in METHODS and "." in name)) and not is_safe(node):
+        elif (name in BY_PATH and name not in own) or (name.startswith("shutil.") and name not in SAFE_OF_SHUTIL):
             yield node.lineno, name, True
 
 
@@ -127,14 +166,14 @@ def main() -> int:
     wrong, unused = [], {True: set(PATHS), False: set(ON_CONSOLE)}
     for path in sorted(SOURCE.rglob("*.py")):
         place = path.relative_to(SOURCE).as_posix()
-        if place.startswith(SAFE) or place == MESSAGES:
+        if place in (SAFE, MESSAGES):
             continue
         for line, name, opens in found_in(ast.parse(path.read_text("utf-8"))):
             row = reason_in(PATHS if opens else ON_CONSOLE, place)
             unused[opens].discard(row or "")
             if row is None:
                 way = "open it through hiwater._os.trust" if opens else "say it through hiwater.cli.messages"
-                wrong.append(f"src/hiwater/{place}:{line}: {name}(): {way}, or give the reason in tools/check_paths.py")
+                wrong.append(f"src/hiwater/{place}:{line}: {name}: {way}, or give the reason in tools/check_paths.py")
     wrong += [
         f"tools/check_paths.py: {row} needs no exception any more" for row in sorted(unused[True] | unused[False])
     ]

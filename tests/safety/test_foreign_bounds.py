@@ -15,6 +15,7 @@ import time
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from io import BytesIO, StringIO
 from pathlib import Path
 from types import ModuleType
@@ -33,7 +34,7 @@ from hiwater.capture.destination import MERGED_INDEX
 from hiwater.capture.holders import StepKind
 from hiwater.capture.layout import NEEDED_FIELDS, OPTIONAL_FIELDS
 from hiwater.errors import CaptureError, CorruptCapture, ReportTooLarge
-from hiwater.report.export import collapsed, csv_rows
+from hiwater.report.export import collapsed, csv_rows, svg
 from hiwater.report.request import Report
 from places import ROOT
 
@@ -109,7 +110,7 @@ def test_of_a_name_the_beginning_is_read(path: Path) -> None:
     assert name == "f" * bounds.LONGEST_NAME_BYTES + "…"
 
 
-@pytest.mark.parametrize("form", ["collapsed", "csv"])
+@pytest.mark.parametrize("form", ["collapsed", "csv", "svg"])
 def test_stacks_of_long_names_are_not_written_one_by_one(path: Path, form: str) -> None:
     """4,000 stacks, 100 frames deep on average, whose frames have 4 KiB each: 1.6 GB from 1 MB."""
     large_captures.deep(path, depth=200, functions=200, chains=20)
@@ -119,6 +120,10 @@ def test_stacks_of_long_names_are_not_written_one_by_one(path: Path, form: str) 
     path.write_bytes(one.to_bytes())
     capture = captures.open(path)
     report = Report(capture, capture.peak)
+    if form == "svg":
+        svg.write(replace(report, inverted=True), drawing := StringIO())
+        assert len(drawing.getvalue()) < svg.MOST_BOXES * 2500
+        return
     with pytest.raises(ReportTooLarge, match="too deep to be written one by one"):
         collapsed.write(report, StringIO()) if form == "collapsed" else csv_rows.write([report], StringIO())
 

@@ -30,6 +30,7 @@ FOOT_HEIGHT = 30
 CHARACTER_WIDTH = 6.63  # of the monospace font at 11 px
 NARROWEST = 0.4  # px; narrower frames would not be visible
 DEEPEST_ROW = 256
+MOST_BOXES = 30_000
 
 _HUES = {"python": 212, "native": 28, "mapping": 152, "device": 286, "shared": 340}
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -60,7 +61,8 @@ class Box:
 
 
 def write(report: Report, stream: TextIO) -> None:
-    """Write the drawing. Every name in it is escaped. Frames narrower than half a pixel are left out."""
+    """Write the drawing. Every name in it is escaped. Frames narrower than half a pixel are left out, and of very
+    many the narrowest."""
     whole = report.holdings.total_bytes
     per_pixel = whole / (WIDTH - 2 * MARGIN)
     root = build_display_tree(
@@ -68,6 +70,8 @@ def write(report: Report, stream: TextIO) -> None:
         minimum_bytes=int(per_pixel * NARROWEST), deepest=DEEPEST_ROW, inverted=report.inverted,
     )  # fmt: skip
     boxes = list(_boxes(root))
+    if len(boxes) > MOST_BOXES:
+        boxes = sorted(boxes, key=lambda box: -box.branch.bytes)[:MOST_BOXES]  # a frame before what it calls
     rows = max(box.row for box in boxes) + 1
     height = HEAD_HEIGHT + rows * ROW_HEIGHT + FOOT_HEIGHT
     stream.write(
@@ -141,7 +145,7 @@ def _foot(height: int, *, inverted: bool) -> Iterator[str]:
 
 def _drawn(box: Box, own_files: set[str], whole: int) -> str:
     branch, scale = box.branch, (WIDTH - 2 * MARGIN) / max(1, whole)
-    name = frame_text(branch.frame) if branch.frame else f"all of {size(branch.bytes)}"
+    name = frame_text(branch.frame, 400) if branch.frame else f"all of {size(branch.bytes)}"
     short = short_frame_text(branch.frame, 200) if branch.frame else name
     x, width = MARGIN + box.x_bytes * scale, branch.bytes * scale
     y = HEAD_HEIGHT + box.row * ROW_HEIGHT
@@ -169,7 +173,7 @@ def _tooltip(name: str, branch: Branch, whole: int) -> str:
         if count
     )
     return (
-        f"{printable(name, 400)}\n{size(branch.bytes)} ({branch.bytes:,} bytes), {share(branch.bytes, whole)} of what is shown\n"
+        f"{name}\n{size(branch.bytes)} ({branch.bytes:,} bytes), {share(branch.bytes, whole)} of what is shown\n"
         f"{size(branch.self_bytes)} by itself · {branch.blocks:,} blocks · {kinds or 'nothing'}"
     )
 
