@@ -57,6 +57,7 @@ def theirs():
 @pytest.fixture
 def requests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The folder for temporary files, which anybody may write to. Not before pytest has made its own."""
+    child_environment()  # whose folder of libraries outlives this one
     with shared_folder() as folder:
         monkeypatch.setattr(tempfile, "tempdir", str(folder))
         yield folder
