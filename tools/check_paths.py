@@ -42,49 +42,84 @@ STREAMS = {f"sys.{name}" for name in ("stdout", "stderr", "__stdout__", "__stder
 NAMED = "the user names it"
 OWN = "in a folder that this process has made, or by a new name that mkstemp or O_EXCL has taken"
 DESCRIPTOR = "a descriptor, no path"
+PROGRAM = "the source of functions of this process"
 SHIPPED = "of the installation"
 CHECKED = "what is open is checked: a regular file, whose contents show what it is"
 JOB = "in the folder of a job, which its user names and shares with the machines of the job"
+COUNTER = "a counter or a gate is opened, no file"
+OURS = "a file or folder that hiwater itself has made and named, is removed; a link would be removed, not followed"
 PATHS = {
+    "_os/cgroup_files.py": "of the kernel: a cgroup's files, which is_events_file() or find() have found",
+    "_os/control_file.py": f"{OWN}; {OURS}",
+    "_os/kept_file.py": "of the kernel: its users name files of /proc",
+    "_os/process_identity.py": "of the kernel, or in a copy of /proc of tests",
+    "_os/procfs.py": "of the kernel, or in a copy of /proc of tests",
+    "_os/replacing.py": f"{NAMED}; the rest: {OWN}",
     "analysis/baseline.py": NAMED,
     "analysis/suppressions.py": NAMED,
+    "capture/destination.py": OURS,
     "capture/packing.py": f"the sources: {CHECKED}; the result: {OWN}",
     "capture/reader.py": CHECKED,
     "capture/writer.py": OWN,
     "cli/check_baseline.py": NAMED,
+    "cli/check_programs.py": NAMED,
     "cli/gdb.py": OWN,
     "cli/injected.py": OWN,
     "cli/lines.py": NAMED,
+    "cli/run.py": OURS,
+    "cli/sample.py": f"{OURS}; {COUNTER}",
     "cli/snapshot.py": OWN,
     "contrib/cluster/": JOB,
     "contrib/compat/": f"{NAMED}, as for the tools in whose place these modules are",
+    "contrib/pytest_plugin/evidence.py": f"{NAMED}, or by a new name that nobody can guess; {COUNTER}",
     "contrib/torch/cli/estimate.py": NAMED,
     "contrib/torch/estimate/": DESCRIPTOR,
     "contrib/torch/swap.py": "of the kernel: /proc/meminfo and the files of a cgroup",
     "device_history/files.py": NAMED,
     "lines/child_figures.py": OWN,
+    "lines/decorator.py": OURS,
+    "lines/device_display.py": PROGRAM,
+    "lines/report.py": PROGRAM,
+    "meters/heap.py": COUNTER,
+    "notebook/recording.py": OURS,
+    "recording/children.py": "is_own_folder() checks what is there",
+    "recording/holders.py": OURS,
     "recording/own_code.py": SHIPPED,
     "recording/run_before.py": "a capture of this user's, which the engine has read",
+    "recording/standby.py": OURS,
+    "recording/target.py": NAMED,
     "report/export/svg.py": SHIPPED,
     "report/html/page.py": SHIPPED,
+    "sampling/recording.py": OURS,
     "scopes/logs.py": NAMED,
+    "scopes/manager.py": COUNTER,
 }
 RENDERED = "what a renderer has escaped, or what hiwater alone has made"
+PASSED_ON = "the stream of a program of the user's"
 INSIDE = "in the user's own program, about that program"
 ON_CONSOLE = {
+    "cli/check_programs.py": PASSED_ON,
     "cli/doctor.py": "about this machine",
+    "cli/leaks.py": PASSED_ON,
     "cli/lines.py": RENDERED,
+    "cli/live.py": RENDERED,
     "cli/live_plain.py": RENDERED,
     "cli/output.py": "the name of a file that is made from the user's own arguments, for other programs to read",
     "cli/pager.py": RENDERED,
+    "cli/progress.py": "numbers",
+    "cli/run.py": "the streams that the program replaced are put back",
     "cli/sample.py": "numbers",
     "cli/standard_output.py": RENDERED,
+    "cli/verbs.py": "its help",
     "compat.py": SHIPPED,
-    "contrib/cluster/spark_worker.py": INSIDE,
+    "contrib/cluster/": INSIDE,
     "contrib/compat/": f"{INSIDE}, in the words of the tools in whose place these modules are",
+    "contrib/pytest_plugin/": INSIDE,
     "contrib/torch/": INSIDE,
-    "notebook/logger.py": INSIDE,
+    "lines/": INSIDE,
+    "notebook/": INSIDE,
     "recording/": INSIDE,
+    "sampling/": INSIDE,
 }
 
 
