@@ -204,9 +204,9 @@ def test_the_own_figures_of_the_worker_are_beside_ours(tmp_path: Path, client: A
         distributed.wait(kept)
     (capture,) = [held for name, held in by_worker(tmp_path / "job.hiw").items() if one in name]
     own = hiwater.dask.own_figures(capture)
-    assert own is not None and own["managed_bytes"] >= 8 * HELD
-    assert own["spilled_bytes"] == 0
-    assert own["unmanaged_bytes"] == own["process_bytes"] - own["managed_bytes"]
+    assert own is not None and own.managed_bytes >= 8 * HELD
+    assert own.spilled_bytes == 0
+    assert own.unmanaged_bytes == own.process_bytes - own.managed_bytes
 
 
 def test_a_task_over_the_limit_gets_memory_error(tmp_path: Path, client: Any) -> None:
