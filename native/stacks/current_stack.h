@@ -23,7 +23,7 @@ bool Recorder::find_top(Thread& t, const Move& move, capture::Kind kind) {
 
 // The same where the top frame is known to have moved to `instr`, or where anything may have changed (null).
 template <typename Move>
-bool Recorder::find_moved_top(Thread& t, const void* instr, const Move& move) {
+[[gnu::always_inline]] inline bool Recorder::find_moved_top(Thread& t, const void* instr, const Move& move) {
     if (only_counters_) [[unlikely]]
         return true;
     hw_slot* const changed =

@@ -257,7 +257,7 @@ static hw_slot* walk_to_the_join(hw_memo* memo, hw_slot* slot, const hw_frame* t
     return lowest;
 }
 
-hw_slot* hw_frames_refresh(hw_memo* memo, hw_grow grow) {
+inline __attribute__((always_inline)) hw_slot* hw_frames_refresh(hw_memo* memo, hw_grow grow) {
     const hw_frame* top = top_frame(memo);
     if (top == NULL) {
         hw_frames_forget(memo);
@@ -287,13 +287,16 @@ static void stop_at_a_tag(hw_memo* memo) {
     }
 }
 
-void hw_frames_settle(hw_memo* memo) {
-    if (memo->depth == 0) return;
-    memo->settled = memo->slots + (memo->depth - 1);
-    if (memo->ends_as_before) return;
+static __attribute__((noinline)) void find_an_end(hw_memo* memo) {
     memo->lowest = lowest_compared(memo, memo->settled);
     end_nowhere(memo);
     if (memo->settled - memo->lowest >= kDeep) stop_at_a_tag(memo);
+}
+
+inline __attribute__((always_inline)) void hw_frames_settle(hw_memo* memo) {
+    if (memo->depth == 0) return;
+    memo->settled = memo->slots + (memo->depth - 1);
+    if (!memo->ends_as_before) find_an_end(memo);
 }
 
 hw_slot* hw_frames_move_top(hw_memo* memo, const void* instr) {
