@@ -66,3 +66,55 @@ def test_it_is_escaped(words: tuple[str, ...], folder: Path) -> None:
     assert_is_harmless(done.stdout)
     assert_is_harmless(done.stderr)
     assert os.path.exists(folder / "hostile.hiw")
+
+
+SETTINGS = (
+    "OUTPUT",
+    "FORMAT",
+    "MODE",
+    "SAMPLE",
+    "SAMPLE_SEED",
+    "LIMIT",
+    "SNAPSHOT_EVERY",
+    "QUIET",
+    "OWN",
+    "LAST_WORDS",
+    "HOLDERS",
+)
+VALUES = {"no UTF-8": os.fsdecode(b"caf\xe9" + HOSTILE.encode()), "long": "x" * 100_000}
+
+
+@pytest.mark.parametrize("value", VALUES)
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_setting_is_shown_escaped_and_short(name: str, value: str, tmp_path: Path) -> None:
+    environment = {f"HIWATER_{name}": VALUES[value], "LC_ALL": "C.UTF-8"}
+    done = run_hiwater("run", "-c", "print(7)", folder=tmp_path, environment=environment)
+    assert (done.returncode, done.stdout) in ((0, "7\n"), (2, ""), (125, ""))
+    assert "Traceback" not in done.stderr and "internal" not in done.stderr
+    assert_is_harmless(done.stderr)
+    assert len(done.stderr) < 6000
+
+
+@pytest.mark.parametrize("value", VALUES)
+@pytest.mark.parametrize(
+    "words", [("run", "-m"), ("run",), ("report", "--at"), ("attach",), ("sample", "--"), ("live",)], ids=" ".join
+)
+def test_an_argument_is_shown_escaped_and_short(words: tuple[str, ...], value: str, tmp_path: Path) -> None:
+    done = run_hiwater(*words, VALUES[value], folder=tmp_path, environment={"LC_ALL": "C.UTF-8"})
+    assert done.returncode in (1, 2, 126, 127) and "Traceback" not in done.stderr
+    assert_is_harmless(done.stderr)
+    assert len(done.stderr) < 6000
+
+
+def test_a_program_whose_name_is_no_utf8_is_recorded(tmp_path: Path) -> None:
+    name = os.fsdecode(b"caf\xe9")
+    (tmp_path / f"{name}.py").write_text("print(7)")
+    for words in (("-m", name), (f"{name}.py",)):
+        done = run_hiwater("run", "-o", "a.hiw", *words, folder=tmp_path, environment={"LC_ALL": "C.UTF-8"})
+        assert (done.returncode, done.stdout) == (0, "7\n"), done.stderr
+
+
+def test_the_doctor_shows_names_escaped(tmp_path: Path) -> None:
+    done = run_hiwater("doctor", folder=tmp_path, environment={"LD_PRELOAD": HOSTILE, "LC_ALL": "C.UTF-8"})
+    assert "owned" in done.stdout  # what the loader says of it to the child that records itself
+    assert_is_harmless(done.stdout)

@@ -15,6 +15,7 @@ from hiwater._os import cgroup_files, native, portable
 from hiwater._os.sizes import format_size
 from hiwater.capture.destination import folder_of_children
 from hiwater.cli import progress
+from hiwater.cli.messages import escaped
 from hiwater.errors import EngineFailed, EngineUnavailable, MeterUnavailable
 
 TYPE_CHECKING = False
@@ -69,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
         if args.quiet and diagnosis.works is not False:
             continue
         status = {True: "ok", False: "no", None: "  "}[diagnosis.works]
-        sys.stdout.write(f"{status} {diagnosis.name:<20} {diagnosis.text}\n")
+        sys.stdout.write(f"{status} {diagnosis.name:<20} {escaped(diagnosis.text)}\n")
     needed = {"engine", "recording", "start-up file"}
     can_record = all(diagnosis.works for diagnosis in diagnoses if diagnosis.name in needed)
     return 0 if can_record else 1

@@ -12,17 +12,19 @@ if TYPE_CHECKING:
     from typing import TextIO
 
 
+_LONGEST = 4000  # characters
+
+
 def say(text: str) -> None:
     """Write `text` as a line from hiwater.
 
-    What a terminal would obey, show in another order, or on a line of its own, is escaped: parts of the text may come
-    from another user's program. It is written to the stream with which the process started: a program may have
-    replaced sys.stderr. If that stream is closed, the message is dropped.
+    Parts of the text may come from another user's program (`escaped`). It is written to the stream with which the
+    process started: a program may have replaced sys.stderr. If that stream is closed, the message is dropped.
     """
     stream = sys.__stderr__
     if stream is None or stream.closed:
         return
-    text = ascii_text.text_for(stream, "".join(one if one.isprintable() else _escaped(one) for one in text))
+    text = ascii_text.text_for(stream, escaped(text))
     try:
         stream.write(f"\x1b[1mhiwater:\x1b[0m {text}\n" if wants_colour(stream) else f"hiwater: {text}\n")
         stream.flush()
@@ -30,8 +32,12 @@ def say(text: str) -> None:
         return
 
 
-def _escaped(character: str) -> str:
-    return character.encode("unicode_escape").decode("ascii")
+def escaped(text: str) -> str:
+    """Text for a terminal, in one line: what a terminal would obey, show in another order, or on a line of its own,
+    is escaped. Of very long text the beginning and the end, where a message has its remedy."""
+    if len(text) > _LONGEST:
+        text = f"{text[: _LONGEST // 2]}…{text[-_LONGEST // 2 :]}"
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in text)
 
 
 def wants_colour(stream: TextIO) -> bool:

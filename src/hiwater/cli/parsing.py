@@ -6,8 +6,9 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable, Sequence
 from itertools import takewhile
-from typing import Any
+from typing import Any, NoReturn
 
+from hiwater.cli.messages import escaped
 from hiwater.cli.suggestions import unknown_option
 
 
@@ -27,6 +28,10 @@ class Parser(argparse.ArgumentParser):
             self.add_argument("--help", action="help", help="show all options")
         else:
             self.add_argument("-h", "--help", action="help", help="show this")
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong as every message does: the words may come from another program."""
+        super().error(escaped(message))
 
     def put_usual_first(self) -> None:
         """Move the other options into a part of their own, once all are added."""

@@ -17,7 +17,6 @@ from typing import TextIO
 from hiwater.cli.messages import say
 from hiwater.errors import HiwaterError, OutputFailed
 
-_LONGEST_ERROR = 4000
 _OF_A_BROKEN_PIPE = 128 + 13  # as if by SIGPIPE, which Python ignores
 
 
@@ -90,8 +89,7 @@ def exit_code_of(work: Callable[[], int]) -> int:
     except BrokenPipeError:
         return _OF_A_BROKEN_PIPE
     except HiwaterError as error:
-        text = str(error)  # which may contain names out of a capture
-        say(text if len(text) <= _LONGEST_ERROR else f"{text[:_LONGEST_ERROR]}…")
+        say(str(error))
         return error.exit_code
     except MemoryError:
         say(

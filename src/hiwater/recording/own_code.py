@@ -59,7 +59,7 @@ class OwnCode:
     def of_this_process(cls, named: Iterable[str] = ()) -> Self:
         """What counts in the program that this process runs."""
         found = cls()
-        found.own = dict.fromkeys(named, "named") | dict.fromkeys(_settings(), "named")
+        found.own = dict.fromkeys(filter(_is_name, [*named, *_settings()]), "named")
         for package, why in _local_installs(sys.path):
             found.own.setdefault(package, why)
         found.add_program(sys.orig_argv)
@@ -92,13 +92,13 @@ class OwnCode:
         elif kind == "module":
             self._add_run(program.partition(".")[0], "run with -m")
         elif kind == "script" and (package := launched_package(program)):
-            self.launchers.append(os.path.abspath(program))
-            self._add_run(package, f"run by {os.path.basename(program)}")
+            self._add_run(package, f"run by {os.path.basename(program)}" if _is_name(program) else "run by a script")
+            self.launchers += filter(_is_name, [os.path.abspath(program)])
 
     def _add_run(self, package: str, why: str) -> None:
         if package in self.own:
             self.own = {package: f"{self.own.pop(package)}, {why}"} | self.own
-        elif package and package not in _RUNNERS:
+        elif package and package not in _RUNNERS and _is_name(package):
             self.run[package] = why
 
     def rules(self) -> list[tuple[str, int]]:
@@ -110,6 +110,11 @@ class OwnCode:
         known = [f"package {name} ({why})" for name, why in (self.run | self.own).items()]
         rest = [f"{len(known) - _MOST_NAMED} more packages"] if len(known) > _MOST_NAMED else []
         return ", ".join(["files that are not installed", *known[:_MOST_NAMED], *rest])
+
+
+def _is_name(text: str) -> bool:
+    """Whether the engine and the environment of children, which have one on a line and in UTF-8, can have it."""
+    return text.isprintable()
 
 
 def _settings() -> list[str]:

@@ -206,6 +206,11 @@ class Recorder:
             raise hiwater.errors.AlreadyRecording(
                 f"this recorder is already recording into {self._path!r}", "stop it first, or create another one"
             )
+        for path, option in ((self._path, "-o"), (self._last_words, "--last-words")):
+            if not _is_utf8(path):
+                raise hiwater.errors.CaptureUnwritable(
+                    f"{path!r} is not UTF-8 in this locale", f"give {option} another path, or set LC_ALL=C.UTF-8"
+                )
         destination.check(self._path)
 
     def start(self, argv: Sequence[str] | None = None) -> None:
@@ -234,10 +239,6 @@ class Recorder:
         self._window = None
         if core.is_recording():
             return self._begin_window(core)
-        if not _is_utf8(self._path):
-            raise hiwater.errors.CaptureUnwritable(
-                f"{self._path!r} is not UTF-8 in this locale", "give -o another path, or set LC_ALL=C.UTF-8"
-            )
         own_code = self._own_code = self._own_code or OwnCode.of_this_process(self._own)
         known = facts.process_facts(argv, own_code.words()) | self._facts
         if self._run_id:
