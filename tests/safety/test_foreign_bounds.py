@@ -35,7 +35,9 @@ from hiwater.capture.holders import StepKind
 from hiwater.capture.layout import NEEDED_FIELDS, OPTIONAL_FIELDS
 from hiwater.errors import CaptureError, CorruptCapture, ReportTooLarge
 from hiwater.report.export import collapsed, csv_rows, svg
+from hiwater.report.html import page
 from hiwater.report.request import Report
+from page_reader import Page
 from places import ROOT
 
 LITTLE = 48 << 20
@@ -126,6 +128,19 @@ def test_stacks_of_long_names_are_not_written_one_by_one(path: Path, form: str) 
         return
     with pytest.raises(ReportTooLarge, match="too deep to be written one by one"):
         collapsed.write(report, StringIO()) if form == "collapsed" else csv_rows.write([report], StringIO())
+
+
+def test_a_page_has_so_many_markers(path: Path) -> None:
+    one = parts.Parts(WHOLE)
+    one.tables["markers"] = np.zeros(60_000, one.tables["markers"].dtype)
+    one.tables["markers"]["kind"] = np.where(np.arange(60_000) % 1000 == 0, 2, 4)
+    path.write_bytes(one.to_bytes())
+    capture = captures.open(path)
+    out = StringIO()
+    page.write([Report(capture, capture.peak)], out)
+    (data,) = Page(out.getvalue()).unpacked.head["captures"]
+    kinds = [marker["kind"] for marker in data["markers"]]
+    assert kinds.count("out of memory") == 60 and 5_000 < len(kinds) < 11_000
 
 
 @pytest.mark.parametrize("text", ["x" * (1 << 20), json.dumps(["x" * 100] * 10_000)])

@@ -11,7 +11,8 @@ from hiwater.capture.references import Records
 from hiwater.capture.tables import Tables
 
 _REFUSAL, _NAMED = 2, 5
-_NAMES = {1: "fork", _REFUSAL: "out of memory", 3: "exec", 4: "gc", _NAMED: "named"}
+REFUSED = "out of memory"
+_NAMES = {1: "fork", _REFUSAL: REFUSED, 3: "exec", 4: "gc", _NAMED: "named"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from hiwater.analysis.user_lines import Group, rows_of_paths
 from hiwater.capture import Capture
 from hiwater.capture.format import COUNTED_KINDS, KINDS
 from hiwater.capture.holders import last_search
+from hiwater.capture.markers import REFUSED, Marker
 from hiwater.capture.ownership import IMPORT_SYSTEM
 from hiwater.capture.paths import Frame, Ints, numbered
 from hiwater.report.diff_request import DiffReport, headline_data, notes, resident_exactness
@@ -37,6 +38,7 @@ from hiwater.report.request import Report
 
 _MOST_SAMPLES = 6000  # of a timeline; with more, only the highest of neighbouring samples are kept
 _LONGEST_NAME = 2000
+_MOST_MARKERS = 10_000
 _MOST_HELD = 200  # groups of objects, and types of them
 _MOST_DESCRIBED = 100  # lines whose memory has types and a holder
 
@@ -138,11 +140,20 @@ def _capture(
                 "kind": f"“{printable(marker.name, 60)}”" if marker.name else marker.kind,
                 "value": marker.value,
             }
-            for marker in (*capture.markers, *capture.device_refusals)
+            for marker in _shown([*capture.markers, *capture.device_refusals])
         ],
         "source": embedded(report, source, {name: number for number, name in enumerate(files)}),
         **_object_holders(capture, arrays),
     }
+
+
+def _shown(markers: list[Marker]) -> list[Marker]:
+    """The markers of a page: of very many an even selection, of refusals and of others."""
+    if len(markers) <= _MOST_MARKERS:
+        return markers
+    refused, others = ([one for one in markers if (one.kind == REFUSED) is wanted] for wanted in (True, False))
+    kept = (*refused[:: len(refused) // _MOST_MARKERS + 1], *others[:: len(others) // _MOST_MARKERS + 1])
+    return sorted(kept, key=lambda one: one.at_ns)
 
 
 def _object_holders(capture: Capture, arrays: CompactedDiff | None) -> document.CaptureParts:
