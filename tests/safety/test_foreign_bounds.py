@@ -11,6 +11,8 @@ import pickle
 import re
 import resource
 import struct
+import subprocess
+import sys
 import time
 import zipfile
 from collections.abc import Iterator
@@ -25,7 +27,7 @@ import pytest
 
 import large_captures
 import parts
-from example_captures import small
+from example_captures import program, small
 from hiwater import capture as captures
 from hiwater.analysis import type_growth
 from hiwater.analysis.suppressions import Suppression
@@ -128,6 +130,50 @@ def test_stacks_of_long_names_are_not_written_one_by_one(path: Path, form: str) 
         return
     with pytest.raises(ReportTooLarge, match="too deep to be written one by one"):
         collapsed.write(report, StringIO()) if form == "collapsed" else csv_rows.write([report], StringIO())
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A capture with very many call paths, and a small one beside it."""
+    folder = tmp_path_factory.mktemp("large")
+    (folder / "small.hiw").write_bytes(WHOLE)
+    other = program()
+    other.header.update(pid=77, process_start_ticks=7)
+    (folder / "other.hiw").write_bytes(other.to_bytes())
+    return large_captures.wide(folder / "large.hiw", stacks=60_000, kinds=2)
+
+
+@pytest.mark.parametrize(
+    ("words", "most"),
+    [
+        (["report"], 4),
+        (["report", "--format=markdown", "-o-"], 4),
+        (["report", "--format=json", "-o-"], 6),
+        (["report", "--format=html", "-o-"], 8),
+        (["diff", "SMALL"], 6),
+        (["diff", "SMALL", "--format=html", "-o-"], 12),
+        (["check", "--peak=1TiB"], 4),
+        (["live", "--once"], 4),
+        (["merge", "-q", "-o", "OUT", "OTHER"], 2),
+    ],
+    ids=str,
+)
+def test_a_reader_takes_a_small_multiple_of_the_tables(words: list[str], most: int, large: Path) -> None:
+    """As docs/capture-format.md says; what the reader takes of a small capture is left out."""
+    small_one, tables = large.with_name("small.hiw"), large.stat().st_size
+    named = {
+        "SMALL": str(small_one),
+        "OTHER": str(large.with_name("other.hiw")),
+        "OUT": str(large.with_name("out.hiw")),
+    }
+    taken = []
+    for capture in (small_one, large):
+        command = [*(named.get(word, word) for word in words), str(capture)]
+        source = f"import sys; from hiwater import cli; code = cli.main({command!r}); sys.stdout.flush(); import re, os; os.write(2, re.search(rb'VmHWM:\\s+(\\d+)', open('/proc/self/status', 'rb').read())[1])"
+        done = subprocess.run([sys.executable, "-c", source], capture_output=True, check=True)
+        taken.append(int(done.stderr.split()[-1]) << 10)
+        large.with_name("out.hiw").unlink(missing_ok=True)
+    assert taken[1] - taken[0] <= most * tables
 
 
 def test_a_page_has_so_many_markers(path: Path) -> None:
