@@ -4,6 +4,7 @@ interpreter."""
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -15,12 +16,13 @@ import pytest
 from children import hiwater_command, run_hiwater
 from hiwater._os import process_identity, trust
 from hiwater.recording.own_code import OwnCode
-from other_user import as_other_user, needs_other_users, run_as_other_user, shared_folder
+from other_user import UID, as_other_user, needs_other_users, run_as_other_user, shared_folder
 from recording import child_environment, needs_engine
 
 pytestmark = needs_engine
 
 WRAPPER = """
+#include <sys/wait.h>
 #include <unistd.h>
 int main(int count, char** given) {{
     (void)count;
@@ -29,7 +31,9 @@ int main(int count, char** given) {{
     return execv(given[0], given);
 }}
 """
-BECOMES = {"effective": "", "whole": "if (setgid(0) || setuid(0)) return 9;"}
+WHOLE = "if (setgid(0) || setuid(0)) return 9;"
+FORKS = "int status = 0; if (fork()) return wait(&status) < 0 || status != 0;"
+BECOMES = {"effective": "", "whole": WHOLE, "of another process": f"{WHOLE} {FORKS}"}
 
 
 def entry(folder: Path, *, mode: int = 0o666) -> dict[str, str]:
@@ -50,6 +54,8 @@ def made_in(folder: Path) -> list[str]:
 @pytest.mark.parametrize("become", BECOMES)
 @pytest.mark.parametrize("options", [(), ("-I",)], ids=["plain", "isolated"])
 def test_a_helper_with_roots_rights_records_nothing(become: str, options: tuple[str, ...], tmp_path: Path) -> None:
+    if become == "of another process" and not options:
+        pytest.skip("whose environment it obeys in all, PYTHONPATH included")
     source, helper, theirs = tmp_path / "helper.c", tmp_path / "helper", tmp_path / "theirs"
     source.write_text(WRAPPER.format(become=BECOMES[become], python=sys.executable))
     subprocess.run(["cc", source, "-o", helper], check=True)
@@ -71,6 +77,43 @@ def test_a_helper_with_roots_rights_records_nothing(become: str, options: tuple[
         )
         assert (done.returncode, done.stdout, done.stderr) == (0, "0 []\n", "")
     assert made_in(theirs) == []
+
+
+@needs_other_users
+@pytest.mark.parametrize("is_privileged", [True, False])
+def test_an_interpreter_whose_file_has_capabilities_records_nothing(is_privileged: bool, tmp_path: Path) -> None:
+    """The kernel says so of it (AT_SECURE)."""
+    subprocess.run([sys.executable, "-m", "venv", "--copies", "--without-pip", tmp_path / "env"], check=True)
+    python = tmp_path / "env" / "bin" / "python3"
+    ours, copied = (
+        subprocess.check_output(
+            [one, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], text=True
+        ).strip()
+        for one in (sys.executable, python)
+    )
+    for file in (*Path(ours).glob("*hiwater*.p*"), *Path(ours).glob("_hiwater*")):
+        (Path(copied) / file.name).write_bytes(file.read_bytes())
+    (Path(copied) / "ours.pth").write_text(ours)
+    rights = ["setcap", "cap_dac_read_search+ep", str(python)]
+    if is_privileged and (
+        shutil.which("setcap") is None or subprocess.run(rights, check=False, capture_output=True).returncode
+    ):
+        pytest.skip("needs setcap, and a file system that keeps capabilities")
+    with shared_folder() as folder:
+        os.chown(folder, UID, UID)
+        folder.chmod(0o700)
+        shell = as_other_user("sh", "-c", '"$0" "$@"; exit $?', python, "-c", "import hiwater; print(7)")
+        done = subprocess.run(
+            shell,
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            env=child_environment(entry(folder)),
+        )
+        assert (done.returncode, done.stdout, done.stderr) == (0, "7\n", "")
+        assert bool(made_in(folder)) is not is_privileged
 
 
 @pytest.mark.parametrize("option", ["-I", "-E"])
