@@ -106,10 +106,15 @@ static inline void end_nowhere(hw_memo* memo) {
     memo->tag = &memo->own_tag;
 }
 
+/* Not where a generator's frame was resumed by another one. */
+static inline int is_called_as_before(const hw_slot* slot, const hw_frame* f) {
+    return slot->frame == f && slot->previous == f->previous;
+}
+
 /* The slot that holds `f`, one of `most` from this one down; NULL when it is not there. */
 static inline hw_slot* slot_of(const hw_memo* memo, const hw_frame* f, hw_slot* slot, uint32_t most) {
     for (; most != 0; --most, --slot) {
-        if (slot->frame == f) return slot;
+        if (is_called_as_before(slot, f)) return slot;
         if (slot == memo->slots) break;
     }
     return NULL;
@@ -224,7 +229,7 @@ static hw_slot* walk_to_the_join(hw_memo* memo, hw_slot* slot, const hw_frame* t
     for (const hw_frame* f = top;; f = f->previous) {
         if (f == NULL) return walk_everything(memo, top, grow);
         while (height_above(slot->frame, f) - 1 < kPart && slot != memo->slots) --slot; /* it has returned */
-        if (slot->frame == f) break;
+        if (is_called_as_before(slot, f)) break;
         if (height_above(f, slot->frame) >= kPart && f->previous != slot->frame) { /* not surely a new one */
             /* Calls and returns of a few frames join near the top. A search of all costs the whole depth, so that is
              * done ever less often; walking a little too far is harmless. */
@@ -269,7 +274,7 @@ inline __attribute__((always_inline)) hw_slot* hw_frames_refresh(hw_memo* memo, 
     const uint32_t depth = memo->depth;
     if (depth == 0) return walk_everything(memo, top, grow);
     hw_slot* const highest = memo->slots + (depth - 1);
-    if (highest->frame != (const void*)top)
+    if (!is_called_as_before(highest, top))
         return changed_from(memo, walk_to_the_join(memo, highest, top, was_settled, grow));
     hw_slot* const lowest = compare(memo, highest, was_settled);
     return lowest == NULL ? walk_everything(memo, top, grow) : changed_from(memo, lowest);
