@@ -27,7 +27,7 @@ import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import NoReturn
+from typing import Any, NoReturn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "helpers"))
 import parts
@@ -389,17 +389,16 @@ class Reader:
             signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         if now is not None and self._truth[mutant.original] not in (None, now):
             return f"figures {self._truth[mutant.original]} became {now} and are called sound"
-        return _problem_of(
-            mutant.view, code, out.getvalue() + out.buffer.getvalue().decode("utf-8", "replace"), told.getvalue()
-        )
+        return _problem_of(mutant.view, code, out, told.getvalue())
 
 
-def _problem_of(view: list[str], code: object, out: str, told: str) -> str:
+def _problem_of(view: list[str], code: object, out: _Out, told: str) -> str:
     if code not in (0, 2, *FINDS.get(view[0], ())):
         return f"exit code {code}: {told[-900:]}"
-    if code == 2 and (out or len(told.splitlines()) != 1 or not told.startswith("hiwater")):
-        return f"an error that is not one line alone: {out[:200]!r} {told[-400:]!r}"
-    if "--format=pprof" not in view and (unsafe := UNSAFE.search(out + told)):
+    if code == 2 and (out.first or len(told.splitlines()) != 1 or not told.startswith("hiwater")):
+        return f"an error that is not one line alone: {out.first!r} {told[-400:]!r}"
+    unsafe = out.unsafe or UNSAFE.search(told)
+    if "--format=pprof" not in view and unsafe:
         return f"an unsafe character: {unsafe[0]!r}"
     return ""
 
@@ -409,12 +408,33 @@ def _peak_bytes() -> int:
     return int(re.search(r"VmHWM:\s+(\d+)", status)[1]) << 10  # type: ignore[index]
 
 
-class _Out(io.StringIO):
-    """A stream of text with one of bytes below it, as stdout has."""
+class _Out(io.TextIOBase):
+    """A stream of text with one of bytes below it, as stdout has. It looks at what is written, and keeps the first
+    part: all of it would count as memory of the reader."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self.buffer = io.BytesIO()
+        self.first = ""
+        self.unsafe: re.Match[str] | None = None
+        self.buffer = _Bytes(self)
+
+    def write(self, text: str) -> int:
+        self.first = self.first or text[:200]
+        self.unsafe = self.unsafe or UNSAFE.search(text)
+        return len(text)
+
+
+class _Bytes(io.RawIOBase):
+    """The stream of bytes below a stream of text."""
+
+    def __init__(self, out: _Out) -> None:
+        self._out = out
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, content: Any) -> int:
+        self._out.write(bytes(content).decode("utf-8", "replace"))
+        return len(content)
 
 
 def read_mutants(folder: Path, count: int, seed: int, workers: int, *, is_talking: bool = False) -> Result:
@@ -487,7 +507,7 @@ def main() -> int:
     count = int(sys.argv[1]) if len(sys.argv) > 1 else COUNT
     seed = int(sys.argv[2]) if len(sys.argv) > 2 else time.time_ns() % 1_000_000
     whole = Result()
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as name:
         for make in (build_originals, record_originals):
             folder = Path(name, make.__name__)
             folder.mkdir()
