@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -45,6 +47,34 @@ def test_it_is_refused_in_one_line(words: tuple[object, ...], folder: Path) -> N
     done = run_hiwater(*words, folder=folder / "empty" if words == ("live", "") else folder)
     assert done.returncode in (2, 125), done.stderr[-300:]
     assert done.stdout == "" and done.stderr.count("\n") == 1 and done.stderr.startswith("hiwater")
+
+
+DEEP_ARRAY = "[" * 100_000 + "]" * 100_000
+
+
+@pytest.mark.parametrize(
+    "words", [("run", "-c", "pass"), ("check",), ("leaks", "a.hiw", "--suppressions", "pyproject.toml")], ids=" ".join
+)
+def test_toml_of_any_depth_is_read_or_refused_in_one_line(words: tuple[str, ...], folder: Path) -> None:
+    (folder / "pyproject.toml").write_text(f"[tool.hiwater]\nown = {DEEP_ARRAY}\n")
+    done = run_hiwater(*words, folder=folder)
+    (folder / "pyproject.toml").unlink()
+    assert done.returncode in (2, 125) and done.stderr.count("\n") == 1 and done.stderr.startswith("hiwater: ")
+
+
+def test_toml_that_only_mentions_a_table_has_no_settings(folder: Path) -> None:
+    (folder / "pyproject.toml").write_text("tool = 3  # no [tool.hiwater]\n")
+    done = run_hiwater("run", "-q", "-o", "c.hiw", "-c", "pass", folder=folder)
+    (folder / "pyproject.toml").unlink()
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_program_that_records_itself_takes_no_harm_from_toml(folder: Path) -> None:
+    (folder / "pyproject.toml").write_text(f"[tool.hiwater]\nown = {DEEP_ARRAY}\n")
+    source = "import hiwater\nwith hiwater.record('b.hiw'): print(7)"
+    done = subprocess.run([sys.executable, "-c", source], cwd=folder, capture_output=True, text=True, check=False)
+    (folder / "pyproject.toml").unlink()
+    assert (done.returncode, done.stdout) == (0, "7\n"), done.stderr[-300:]
 
 
 def test_pages_that_nobody_named_are_their_owners_alone(tmp_path: Path) -> None:

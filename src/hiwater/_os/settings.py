@@ -117,11 +117,12 @@ def _parse_project(file: str, content: bytes, marked: bytes) -> dict[str, object
     import tomllib
 
     try:
-        table = tomllib.loads(content.decode()).get("tool", {}).get("hiwater", {})
-    except ValueError as error:
+        tools = tomllib.loads(content.decode()).get("tool")
+    except (ValueError, RecursionError) as error:
         raise hiwater.errors.UsageError(
             f"[tool.hiwater] in {file!r} cannot be read ({error})", "correct the file"
         ) from error
+    table = tools.get("hiwater", {}) if isinstance(tools, dict) else {}
     if not isinstance(table, dict):
         raise hiwater.errors.UsageError(
             f"tool.hiwater in {file!r} is not a table", "write [tool.hiwater] and a line for each setting"

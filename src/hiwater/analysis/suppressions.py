@@ -60,7 +60,7 @@ def read(path: str) -> list[Suppression]:
         content = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise BadRequest(f"the suppressions {path!r} cannot be read ({error.strerror})", "check the path") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BadRequest(f"the suppressions {path!r} are not TOML ({error})", remedy) from error
     tables = content.get("suppress")
     if not isinstance(tables, list) or set(content) != {"suppress"}:
