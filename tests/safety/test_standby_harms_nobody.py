@@ -6,11 +6,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from children import run_hiwater
+from hiwater._os import control_file
 from other_user import UID, as_other_user, needs_other_users, shared_folder
 from recording import child_environment, needs_engine
 
@@ -50,6 +52,14 @@ def run(source: str, *, standby: bool, shell: str = "") -> subprocess.CompletedP
 def test_it_is_as_without_standby(source: str, shell: str) -> None:
     plain, ours = run(source, standby=False, shell=shell), run(source, standby=True, shell=shell)
     assert (ours.returncode, ours.stdout, ours.stderr) == (plain.returncode, plain.stdout, plain.stderr)
+
+
+def test_very_many_files_with_its_names_do_not_hold_up_a_start(tmp_path: Path) -> None:
+    for number in range(20_000):
+        (tmp_path / f"hiwater-0-1-1-{number}.ctl").mkdir()  # which cannot be removed as a file
+    begun = time.process_time()
+    control_file._sweep(str(tmp_path), "hiwater-0-1-")
+    assert time.process_time() - begun < 0.25
 
 
 @needs_other_users

@@ -25,6 +25,7 @@ MAGIC = b"HIWCTL1\n"
 ASKED, ANSWERED = 8, 12
 """Where the numbers of the last request and of the last answer are, of 32 bits each."""
 REQUEST, ANSWER, ROOM = 64, 2048, 1900
+_MOST_SWEPT = 2000
 
 
 def create() -> tuple[str, int]:
@@ -55,13 +56,15 @@ def _created(path: str) -> int:
 
 def _sweep(folder: str, prefix: str) -> None:
     """Remove the files that killed processes of this user and namespace left. Those that others made with such names
-    stay."""
-    for name in os.listdir(folder):
-        if name.startswith(prefix) and name.endswith(".ctl"):
-            pid, ticks, *_ = [*name[len(prefix) :].split("-"), ""]
-            if pid.isdecimal() and str(start_ticks_of(int(pid))) != ticks:
-                with suppress(OSError):
-                    os.unlink(f"{folder}/{name}")
+    stay; if they made very many, not all are looked at, because a program's start waits for this."""
+    with os.scandir(folder) as entries:
+        for _, entry in zip(range(_MOST_SWEPT), entries, strict=False):
+            name = entry.name
+            if name.startswith(prefix) and name.endswith(".ctl"):
+                pid, ticks, *_ = [*name[len(prefix) :].split("-"), ""]
+                if pid.isdecimal() and str(start_ticks_of(int(pid))) != ticks:
+                    with suppress(OSError):
+                        os.unlink(entry.path)
 
 
 def pending(content: Any) -> dict[str, Any] | None:
