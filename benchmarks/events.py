@@ -6,7 +6,7 @@ With CAPTURE the loop is recorded, through the engine's own door: the launcher i
 import ctypes
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import repeat
 
@@ -44,6 +44,22 @@ def calling(count: int) -> None:
         object()
         make()
         make_through()
+
+
+def two_made() -> Iterator[object]:
+    yield object()
+    yield object()
+
+
+def resume(generator: Iterator[object]) -> object:
+    return next(generator)
+
+
+def generators(count: int) -> None:
+    for _ in repeat(None, count):
+        generator = two_made()
+        next(generator)
+        resume(generator)
 
 
 def large_objects(count: int) -> None:
@@ -97,6 +113,7 @@ EVENTS: dict[str, tuple[str, Loop]] = {
     "two-lines": ("the same, on two lines in turn", two_lines),
     "two-callers": ("the same, in a function called from two lines in turn", two_callers),
     "calling": ("the same here, in a function, and in a function of a function, in turn", calling),
+    "generator": ("a generator is made, and resumed from two functions in turn to make objects", generators),
     "large-object": ("an object of 1,000 bytes is made and freed", large_objects),
     "malloc": ("malloc and free", native("malloc_free")),
     "realloc": ("realloc(NULL), realloc, free", native("realloc_free")),

@@ -1,10 +1,12 @@
 """Counts what one event costs in instructions, with callgrind: the same figure on a busy machine and an idle one.
 
     python benchmarks/instructions.py [--events object malloc] [--count 50000] [--json FILE]
+    python benchmarks/instructions.py --check | --renew
 
 Each loop runs with COUNT and with 3 COUNT events, plain and recorded; the differences are free of start-up, and the
 difference of the two differences is what recording adds to one event. The engine's own instructions are counted apart:
-what malloc does depends on where its blocks lie, which no two programs have in common.
+what malloc does depends on where its blocks lie, which no two programs have in common. So those are what --check
+compares with the committed figures of instructions.json.
 """
 
 import argparse
@@ -22,6 +24,8 @@ from pathlib import Path
 from events import EVENTS
 
 HERE = Path(__file__).parent
+COMMITTED = HERE / "instructions.json"
+TOLERANCE = 0.01
 
 
 @dataclass(frozen=True)
@@ -80,13 +84,40 @@ def read_count(profile: Path) -> Count:
     return Count(whole, engine)
 
 
-def cost(event: str, count: int, folder: Path) -> Cost:
-    def per_event(*more: str) -> tuple[float, float]:
-        few, many = (instructions([event, str(n), *more], folder) for n in (count, 3 * count))
-        return (many.whole - few.whole) / (2 * count), (many.engine - few.engine) / (2 * count)
+def per_event(folder: Path, event: str, count: int, *capture: str) -> tuple[float, float]:
+    """The instructions of one event, and of these the engine's."""
+    few, many = (instructions([event, str(n), *capture], folder) for n in (count, 3 * count))
+    return (many.whole - few.whole) / (2 * count), (many.engine - few.engine) / (2 * count)
 
-    plain, _ = per_event()
-    return Cost(plain, *per_event(str(folder / "capture.hiw")))
+
+def cost(event: str, count: int, folder: Path) -> Cost:
+    plain, _ = per_event(folder, event, count)
+    return Cost(plain, *per_event(folder, event, count, str(folder / "capture.hiw")))
+
+
+def compare(count: int, *, renew: bool) -> int:
+    """Counts the events that instructions.json has figures of; 1 where one takes more than that."""
+    committed = json.loads(COMMITTED.read_text())
+    here = f"{sys.version_info.major}.{sys.version_info.minor}"
+    if here != committed["python"]:
+        sys.exit(f"the figures of {COMMITTED.name} are of CPython {committed['python']}, and this is {here}")
+    too_many = False
+    with tempfile.TemporaryDirectory(prefix="hiwater-instructions-") as name:
+        compile_churn(Path(name))
+        for event, before in committed["engine"].items():
+            _, now = per_event(Path(name), event, count, str(Path(name, "capture.hiw")))
+            print(f"{event:<14}{before:>9.0f}{now:>9.0f}   {EVENTS[event][0]}")
+            too_many |= now > before * (1 + TOLERANCE)
+            committed["engine"][event] = round(now, 1)
+    if renew:
+        COMMITTED.write_text(json.dumps(committed, indent=1) + "\n")
+    elif too_many:
+        print(
+            f"An event takes the engine more instructions than {COMMITTED.name} has. Make it cheaper, or write the new\n"
+            "figures with `python benchmarks/instructions.py --renew`, and say in the commit what they are paid for.\n"
+            f"They are of {committed['compiler']}: another compiler makes other code."
+        )
+    return int(too_many and not renew)
 
 
 def compile_churn(folder: Path) -> None:
@@ -108,10 +139,14 @@ def main() -> int:
     parser.add_argument("--events", nargs="+", default=list(EVENTS), choices=list(EVENTS), metavar="NAME")
     parser.add_argument("--count", type=int, default=50_000, help="events in the short run (default: 50000)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures")
+    parser.add_argument("--check", action="store_true", help="compare the engine's with instructions.json")
+    parser.add_argument("--renew", action="store_true", help="write the engine's into instructions.json")
     chosen = parser.parse_args()
     if reason := lacking():
         print(f"instructions cannot be counted: {reason}", file=sys.stderr)
         return 1
+    if chosen.check or chosen.renew:
+        return compare(chosen.count, renew=chosen.renew)
     costs: dict[str, Cost] = {}
     print(f"{'event':<14}{'plain':>9}{'recorded':>9}{'added':>9}{'engine':>9}   what one event is")
     with tempfile.TemporaryDirectory(prefix="hiwater-instructions-") as name:
