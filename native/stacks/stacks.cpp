@@ -154,8 +154,8 @@ void Recorder::intern_slot(Thread& t, const hw_slot& slot, std::uint64_t key, Th
     const Codes::Position* const position =
         object == nullptr || is_dying(object) ? nullptr : codes_.position_of(t, slot, object);
     if (position == nullptr) {
-        // Such a frame counts as the one below it: an interpreter's helper frame, for good, and one that is being built,
-        // as at each call of a generator, as long as its code lives. A code object that is dying, or was never
+        // Such a frame counts as the one below it: an interpreter's helper frame, for good, and one that is being
+        // built, as at each call of a generator, as long as its code lives. A code object that is dying, or was never
         // interned, gives no sign when its address is used again.
         if (object == nullptr || (!is_dying(object) && tree_.known_code(object) != 0)) edge->instr = slot.instr;
         return;

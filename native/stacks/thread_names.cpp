@@ -252,8 +252,9 @@ void Recorder::adopt_thread(std::uint32_t node, std::uint32_t session, std::uint
 std::uint32_t Recorder::thread_start_node() noexcept {
     std::uint32_t node = 0;
     if (is_inside()) return node;
-    at_stack_guarded(
-        [&](Thread& t) { node = tree_.child(t.top->node(), tree_.code("[thread]", "", 0, CodeKind::native_thread), 0); });
+    at_stack_guarded([&](Thread& t) {
+        node = tree_.child(t.top->node(), tree_.code("[thread]", "", 0, CodeKind::native_thread), 0);
+    });
     return node;
 }
 
