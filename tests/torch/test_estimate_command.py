@@ -51,7 +51,7 @@ def reads(batch_size=1):
     return (lambda x: print(x.sum().item())), torch.randn(batch_size)
 
 def recurrent(batch_size=1):
-    net = nn.LSTM(64, 64, batch_first=True)
+    net = nn.LSTM(64, 64, batch_first=True, proj_size=32)
     return net, torch.randn(batch_size, 16, 64), None, lambda out: out[0].sum()
 
 def dies_of_half(batch_size=8):

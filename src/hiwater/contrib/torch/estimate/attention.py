@@ -20,8 +20,7 @@ _FLASH_HEAD_LIMIT = 256  # check_head_dim_size_flash in sdp_utils.cpp
 _CUDNN_HEAD_LIMIT, _CUDNN_HEAD_MULTIPLE = 128, 8  # check_cudnn_tensor_shapes there
 _CUDNN_CAPABILITIES = ((9, 0), (10, 0), (10, 3))  # check_prefer_cudnn_attention there
 _CUDNN_ALIGNMENT = 256
-
-_composite_attention = functional.scaled_dot_product_attention
+_MASK_ALIGNMENT = 8  # mem_eff_alignment in ATen's attention.cpp
 
 
 def on_card(capability: tuple[int, int]) -> Callable[..., torch.Tensor]:
@@ -35,26 +34,59 @@ def on_card(capability: tuple[int, int]) -> Callable[..., torch.Tensor]:
 
     def attention(
         query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_mask: torch.Tensor | None = None,
-        dropout_p: float = 0.0, is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
+        dropout_p: float = 0.0, is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,  # noqa: ARG001 - torch's
     ) -> torch.Tensor:  # fmt: skip
         if torch.is_autocast_cpu_enabled():
             kind = torch.get_autocast_cpu_dtype()
             query, key, value = (
                 tensor.to(kind) if tensor.is_floating_point() else tensor for tensor in (query, key, value)
             )
-        if _is_composite(query, attn_mask):
-            options = {"enable_gqa": True} if enable_gqa else {}
-            return _composite_attention(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, **options)
+        if _is_composite(query, key, value, attn_mask):
+            if enable_gqa:
+                key, value = (part.repeat_interleave(query.shape[-3] // part.shape[-3], -3) for part in (key, value))
+            return _composite(query, key, value, attn_mask, dropout_p, is_causal)
         if attn_mask is not None and attn_mask.dtype == torch.bool:
             attn_mask = torch.empty_like(attn_mask, dtype=query.dtype)  # the kernels take a bias, so torch makes one
-        return _FusedAttention.apply(query, key, value, attn_mask, _kernel(query, attn_mask, prefers_cudnn))
+        kernel = _kernel(query, attn_mask, prefers_cudnn)
+        if attn_mask is not None and kernel is _Efficient:
+            attn_mask = _padded(attn_mask).expand(*query.shape[:3], key.shape[2])
+        return _FusedAttention.apply(query, key, value, attn_mask, kernel)
 
     return attention
 
 
-def _is_composite(query: torch.Tensor, mask: torch.Tensor | None) -> bool:
+def _is_composite(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None) -> bool:
+    """Whether no fused kernel takes these: all want four dimensions, and heads whose rows are multiples of 16 bytes
+    (`check_head_dim_size_mem_efficient` in sdp_utils.cpp). A mask that needs a gradient was seen to have none."""
     needs_gradient_of_mask = mask is not None and mask.requires_grad
-    return query.dim() != 4 or query.dtype == torch.float64 or query.is_nested or needs_gradient_of_mask
+    if query.dim() != 4 or query.dtype == torch.float64 or query.is_nested or needs_gradient_of_mask:
+        return True
+    is_odd = any(each.shape[-1] * each.element_size() % 16 or each.stride(-1) != 1 for each in (query, value))
+    return is_odd or query.shape[-1] != key.shape[-1]
+
+
+def _composite(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None, dropout_p: float, is_causal: bool
+) -> torch.Tensor:  # fmt: skip
+    """`_scaled_dot_product_attention_math` of ATen's attention.cpp."""
+    query = query * 1.0
+    if is_causal:
+        mask = query.new_ones(query.shape[-2], key.shape[-2], dtype=torch.bool).tril()
+    if mask is not None and mask.dtype == torch.bool:
+        mask = torch.empty_like(mask, dtype=query.dtype)
+    scores = torch.matmul(query, key.transpose(-2, -1) * 1.0)
+    if mask is not None:
+        scores.add_(mask)
+    scores = torch.softmax(scores, -1)
+    return torch.matmul(functional.dropout(scores, dropout_p), value)
+
+
+def _padded(mask: torch.Tensor) -> torch.Tensor:
+    """Rows of a length that the memory-efficient kernel can read: `preprocess_mask` of ATen's attention.cpp."""
+    if all(stride % _MASK_ALIGNMENT == 0 for stride in mask.stride()[:-1]) and mask.stride(-1) == 1:
+        return mask
+    last = mask.shape[-1]
+    return functional.pad(mask, (0, -last % _MASK_ALIGNMENT))[..., :last]
 
 
 def _kernel(query: torch.Tensor, mask: torch.Tensor | None, prefers_cudnn: bool) -> Any:

@@ -28,6 +28,9 @@ _FLOAT32_UNDER_AUTOCAST = (
 )  # fmt: skip
 
 
+_CONVERTED_ON_CPU_ONLY = ("cat", "concat", "stack")  # to the widest type: AT_FORALL and the CPU's list in autocast_mode
+
+
 def install(capability: tuple[int, int]) -> None:
     """Replace the CPU's operators by those of a card of this compute capability."""
     functional.scaled_dot_product_attention = attention.on_card(capability)
@@ -36,11 +39,24 @@ def install(capability: tuple[int, int]) -> None:
         for home in [module for key, module in sys.modules.items() if key.startswith("torch.optim.")]:
             if hasattr(home, name):
                 setattr(home, name, lambda *_, **__: ["cpu"])
+    for name in _CONVERTED_ON_CPU_ONLY:
+        setattr(torch, name, _as_given(getattr(torch, name)))
     for name in _FLOAT32_UNDER_AUTOCAST:
         for home in (torch, torch.Tensor, functional):
             function = getattr(home, name, None)
             if callable(function):
                 setattr(home, name, _in_float32(function))
+
+
+def _as_given(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def called(*arguments: Any, **options: Any) -> Any:
+        if not torch.is_autocast_cpu_enabled():
+            return function(*arguments, **options)
+        with torch.autocast("cpu", enabled=False):
+            return function(*arguments, **options)
+
+    return called
 
 
 def _in_float32(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -2,7 +2,8 @@
 
 Fake tensors have sizes and no values. But masks, positions and ids decide what code does (`if torch.all(mask == 1)`):
 what comes from `ones`, `arange`, `randint` and the like is also computed for real, so that it can be read. Random
-ids are a sample of what a program could have.
+ids are a sample of what a program could have. A single random number is 0.5: what happens rarely, such as leaving out
+a layer, does not.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ _MAKERS = frozenset(
         "randint_like", "new_ones", "new_zeros", "new_full",
     )
 )  # fmt: skip
+_RANDOM, _IS_IN = _aten.rand, _aten.isin
 _READ = _aten._local_scalar_dense
 
 
@@ -32,6 +34,7 @@ class KnownContents:
     def __init__(self) -> None:
         self._real = WeakTensorKeyDictionary()
         self._spoilt: set[int] = set()  # storages that something of unknown content was written to
+        self.notes: list[str] = []  # what was assumed
 
     def can_read(self, function: Any, args: tuple[Any, ...]) -> bool:
         """Whether this operator reads a value that is known."""
@@ -46,12 +49,18 @@ class KnownContents:
 
     def follow(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         """Compute the content of the results, which are fake, if that of all arguments is known."""
+        assumed = self._assumed(function, args, result)
+        if assumed is not None:
+            with no_dispatch():
+                self._real[result] = torch.full(result.shape, assumed, dtype=result.dtype)
+            return
         is_maker = function.overloadpacket in _MAKERS
-        if not is_maker and (not self._real or _is_computed(args)):
+        if not is_maker and (not self._real or self._is_computed(args)):
             return  # most calls end here
         given = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
         is_known = is_maker or (bool(given) and all(self.of(tensor) is not None for tensor in given))
-        if not is_known or not all(map(_is_small, [*([] if is_maker else given), *tree_leaves(result)])):
+        values = [*([] if is_maker else given), *tree_leaves(result)]
+        if not is_known or not all(map(_is_small if is_maker else _is_readable, values)):
             self._note_writes(function, args)
             return
         with no_dispatch():
@@ -61,12 +70,26 @@ class KnownContents:
             if isinstance(fake, torch.Tensor):
                 self._real[fake] = real
 
+    def _assumed(self, function: Any, args: tuple[Any, ...], result: Any) -> float | bool | None:
+        """A content that is taken for granted, so that a program goes on."""
+        if function.overloadpacket is _RANDOM and result.numel() == 1:
+            return 0.5
+        if function.overloadpacket is _IS_IN and isinstance(args[0], torch.Tensor) and self.of(args[0]) is None:
+            self.notes = ["no computed word is one to stop at: generation is estimated at its full length"]
+            return False
+        return None
+
     def read(self, tensor: torch.Tensor) -> Any:
         """The value of a tensor of one element."""
         real = self.of(tensor)
         assert real is not None, "can_read() has said so"
         with no_dispatch():
             return real.item()
+
+    def _is_computed(self, args: tuple[Any, ...]) -> bool:
+        """Whether the first argument is a tensor of numbers that were computed: it is neither known nor spoilt."""
+        is_of_numbers = bool(args) and isinstance(args[0], torch.Tensor) and args[0].is_floating_point()
+        return is_of_numbers and self._real.get(args[0]) is None
 
     def _substitute(self, value: Any) -> Any:
         """The real tensor; of one that only gives its shape, an empty one."""
@@ -82,12 +105,11 @@ class KnownContents:
                     self._spoilt.add(self._real[tensor].untyped_storage()._cdata)
 
 
-def _is_computed(args: tuple[Any, ...]) -> bool:
-    """Whether the first argument is a tensor of numbers that were computed: it is neither known nor spoilt."""
-    return bool(args) and isinstance(args[0], torch.Tensor) and args[0].is_floating_point()
-
-
 def _is_small(value: Any) -> bool:
     if not isinstance(value, torch.Tensor):
         return True
     return not value.is_floating_point() and not value.is_complex() and value.numel() <= _LARGEST
+
+
+def _is_readable(value: Any) -> bool:
+    return _is_small(value) or value.numel() == 1

@@ -24,9 +24,12 @@ _POINTS = 240  # of the timeline
 class StepReplay:
     """Replays the events of a trace on the model of the card's allocator or, without a card, as plain bytes."""
 
-    def __init__(self, trace: StepTrace, is_card: bool, limit_bytes: int | None = None) -> None:
+    def __init__(
+        self, trace: StepTrace, is_card: bool, limit_bytes: int | None = None, *, is_most: bool = False
+    ) -> None:  # fmt: skip
         self.trace = trace
         self.is_card = is_card
+        self.is_most = is_most
         self.allocator = CachingAllocator(limit_bytes)
         self.alive: dict[int, int] = {}  # number -> bytes
         self._blocks: dict[int, Block] = {}
@@ -45,14 +48,20 @@ class StepReplay:
                 self._go(-1 - event)
             yield index
 
+    def finished(self) -> CachingAllocator:
+        """The allocator after all events."""
+        deque(self.run(), maxlen=0)
+        return self.allocator
+
     def _come(self, number: int) -> None:
         storage = self.trace.storages[number]
-        if storage.size == 0 or (self.is_card and storage.category == "host"):
+        size = storage.size or (storage.most if self.is_most else 0)
+        if size == 0 or (self.is_card and storage.category == "host"):
             return
-        self.alive[number] = rounded(storage.size) if self.is_card else storage.size
+        self.alive[number] = rounded(size) if self.is_card else size
         self._plain_bytes += self.alive[number]
         if self.is_card:
-            self._blocks[number] = self.allocator.allocate(storage.size)
+            self._blocks[number] = self.allocator.allocate(size)
 
     def _go(self, number: int) -> None:
         self._plain_bytes -= self.alive.pop(number)
@@ -152,6 +161,17 @@ def figures(trace: StepTrace, is_card: bool) -> dict[str, Any]:
     }
 
 
+def most(trace: StepTrace) -> dict[str, int | None]:
+    """The peaks with all that may be made, or None if nothing is in doubt."""
+    if not any(storage.most for storage in trace.storages):
+        return {"most_allocated_bytes": None, "most_reserved_bytes": None}
+    allocator = StepReplay(trace, is_card=True, is_most=True).finished()
+    return {
+        "most_allocated_bytes": allocator.peak_allocated_bytes,
+        "most_reserved_bytes": allocator.peak_reserved_bytes,
+    }
+
+
 def _sweep(trace: StepTrace, is_card: bool) -> tuple[int, list[dict[str, Any]], set[int]]:
     """The event of the peak, the peaks of each step and its phases, and the events that the timeline shows."""
     replay = StepReplay(trace, is_card)
@@ -199,9 +219,9 @@ def verdict(
     low, high = peak_allocated_bytes // SEGMENT_ROUNDING, -(-peak_reserved_bytes // SEGMENT_ROUNDING)
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if _runs_with(trace, middle * SEGMENT_ROUNDING) else (middle, high)
+        low, high = (low, middle) if runs_with(trace, middle * SEGMENT_ROUNDING) else (middle, high)
     needed = high * SEGMENT_ROUNDING
-    fits = _runs_with(trace, available_bytes)
+    fits = runs_with(trace, available_bytes)
     return _verdict(fits, fits, min(needed, available_bytes) if fits else needed, available_bytes)
 
 
@@ -214,10 +234,10 @@ def _verdict(fits: bool, by_retrying: bool, needed: int, available: int) -> dict
     }
 
 
-def _runs_with(trace: StepTrace, limit_bytes: int) -> bool:
+def runs_with(trace: StepTrace, limit_bytes: int, *, is_most: bool = False) -> bool:
+    """Whether the steps run on a card that gives up to `limit_bytes`."""
     try:
-        for _ in StepReplay(trace, is_card=True, limit_bytes=limit_bytes).run():
-            pass
+        StepReplay(trace, True, limit_bytes, is_most=is_most).finished()
     except OutOfDeviceMemory:
         return False
     return True

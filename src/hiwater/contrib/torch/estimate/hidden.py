@@ -8,10 +8,13 @@ from typing import Any, NamedTuple
 
 class HiddenStorage(NamedTuple):
     """The bytes of a storage that an operator allocates besides its results. With a category it is kept, otherwise it
-    is freed when the operator ends."""
+    is freed when the operator ends. One that is early is made before the results. One that may not be made has no size,
+    but the largest that is possible, `most`."""
 
     size: int
     category: str = ""
+    is_early: bool = False
+    most: int = 0
 
 
 Source = Callable[[Any, tuple[Any, ...], dict[str, Any]], Iterable[HiddenStorage]]

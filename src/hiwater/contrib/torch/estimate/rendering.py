@@ -87,14 +87,19 @@ def _parts(estimate: EstimateData, top: int) -> list[RenderableType]:
     return parts
 
 
+def _range(least: int, most: int | None) -> str:
+    """A figure, or two that it lies between."""
+    return " to ".join(dict.fromkeys((size(least), size(max(least, most or 0)))))
+
+
 def _heading(estimate: EstimateData) -> list[Text]:
     batch = f", batch of {estimate.batch_size}" if estimate.batch_size is not None else ""
     mode = "training" if estimate.mode == "train" else "inference"
     least = "at least " if estimate.low_because else ""
-    peak = f"peak {least}{size(estimate.peak_allocated_bytes)} allocated"
+    peak = f"peak {least}{_range(estimate.peak_allocated_bytes, estimate.most_allocated_bytes)} allocated"
     if estimate.peak_reserved_bytes is not None:
         peak += (
-            f", {size(estimate.peak_reserved_bytes)} reserved, {size(estimate.peak_used_bytes or 0)} used with a context of "
+            f", {_range(estimate.peak_reserved_bytes, estimate.most_reserved_bytes)} reserved, {size(estimate.peak_used_bytes or 0)} used with a context of "
             f"{size(estimate.context_bytes)} (assumed)"
         )
     reached_by = estimate.at_peak["reached_by"]

@@ -10,7 +10,7 @@ from hiwater.capture.document_types import Keywords, Signed
 
 CONTEXT_BYTES = 512 * 2**20
 NOT_COUNTED = (
-    "workspaces of cuDNN's convolutions (as the chosen algorithm asks), and the workspace and reserve of native LSTM, GRU and RNN",
+    "workspaces of cuDNN's convolutions beyond the bound, as torch.backends.cudnn.benchmark may make them; on the CPU, the workspace of native LSTM, GRU and RNN",
     "temporaries inside a kernel that neither torch's operators show nor hiwater models: sorting, scans, some norms",
     "custom CUDA, Triton and torch.compile kernels: their own operators are not run, or run as their CPU twins",
     "NCCL's buffers, DDP's buckets, FSDP's gathered shards, and other processes on the card",
@@ -94,6 +94,8 @@ class EstimateData:
     `peak_allocated_bytes` estimates `torch.cuda.max_memory_allocated()`, and `peak_reserved_bytes`
     `max_memory_reserved()`. The latter is None for `device="cpu"`, which has no such allocator and does not round
     sizes. The process also uses `context_bytes`, which is an assumption.
+    If cuDNN may need workspaces for convolutions, these are without any, and `most_allocated_bytes` and
+    `most_reserved_bytes` with the largest (otherwise None).
     `needed_bytes` is what the step reserves if that fits, otherwise the least with which it can run. `low_because` has
     the reasons why these figures are too low. With a reason, `fits` is False or None (unknown).
     """
@@ -113,6 +115,8 @@ class EstimateData:
     """The highest of all is among them."""
     parameters: int
     """A count, not bytes."""
+    most_allocated_bytes: int | None = None
+    most_reserved_bytes: int | None = None
     batch_size: Annotated[int, Keywords(minimum=1)] | None = None
     fits: bool | None = None
     fits_only_by_retrying: bool | None = None

@@ -29,6 +29,8 @@ class Storage:
     place: CodePlace
     phase: str
     category: str = ""
+    most: int = 0
+    """The largest size of one that may not be made, which has no size."""
 
 
 class PhaseStart(NamedTuple):

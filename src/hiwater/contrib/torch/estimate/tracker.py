@@ -12,6 +12,7 @@ import functools
 import os
 import sys
 import weakref
+from collections.abc import Callable
 from functools import partial
 from types import CodeType, FrameType
 from typing import Any
@@ -23,7 +24,7 @@ from torch.utils._pytree import tree_leaves
 
 from hiwater.contrib.torch.estimate import arrivals
 from hiwater.contrib.torch.estimate.contents import KnownContents
-from hiwater.contrib.torch.estimate.hidden import Source
+from hiwater.contrib.torch.estimate.hidden import HiddenStorage, Source
 from hiwater.contrib.torch.estimate.one_device import is_linear_running
 from hiwater.contrib.torch.estimate.trace import NOWHERE, CodePlace, StepTrace, Storage
 
@@ -35,6 +36,13 @@ _DISPATCH_FOLDERS = tuple(
 _AUTOGRAD_FOLDER = os.path.dirname(torch.autograd.__file__) + os.sep
 _ITEM = "aten::_local_scalar_dense"
 _ADD, _ADD_IN_PLACE = torch.ops.aten.add.Tensor, torch.ops.aten.add_.Tensor
+# What backward formulas write to zeros of their own, but not if there is a subclass (`areAnyTensorSubclassLike` in
+# torch/csrc/autograd/FunctionsManual.cpp).
+_IN_PLACE = {
+    torch.ops.aten.index_put.default: torch.ops.aten.index_put_.default,
+    torch.ops.aten.scatter.src: torch.ops.aten.scatter_.src,
+    torch.ops.aten.scatter_add.default: torch.ops.aten.scatter_add_.default,
+}
 _DROPOUT = torch.ops.aten.native_dropout.default  # makes its mask before its output (Dropout.cu in ATen)
 # The reference counts if one holder calls an operator: the holder, the arguments of the call twice, and the argument of
 # the count itself.
@@ -60,6 +68,7 @@ class StorageTracker(TorchDispatchMode):  # type: ignore[misc]  # torch is untyp
         )  # our code that calls the user's: its callers are no lines of the step
         self.contents = KnownContents()
         self.hidden: list[Source] = []
+        self.enlarge: Callable[[Any, tuple[Any, ...], dict[str, Any], Any], None] | None = None  # results, as on a card
         self.modules: list[str] = []  # names of the modules whose forward is running, outermost first
         self._numbers: dict[int, int] = {}  # storage's address -> its number in the trace
         self._sizes: dict[int, int] = {}
@@ -95,18 +104,27 @@ class StorageTracker(TorchDispatchMode):  # type: ignore[misc]  # torch is untyp
             and (is_linear_running() or self._adds_in_place(*args))
         ):
             function = _ADD_IN_PLACE
+        elif function in _IN_PLACE and self.is_recording and self._fills_its_own(args[0]):
+            function = _IN_PLACE[function]
         if self.phase == "after" and self.is_recording and _nodes() > self._nodes_at_end:
             self.begin(self.trace.phase_starts[-1].step, "forward")  # an operation with a node for backward
         result = function(*args, **kwargs)
+        if self.enlarge is not None:
+            self.enlarge(function, args, kwargs, result)
         self.contents.follow(function, args, kwargs, result)
         if not self.is_recording and (is_for_card or arrivals.is_noted(args)):
             arrivals.note(result)
+        hidden = [each for source in self.hidden for each in source(function, args, kwargs)]
         if self.is_recording:
             self._remember_node()
+            early = self._add_hidden([each for each in hidden if each.is_early])
             values = [value for value in tree_leaves(result) if isinstance(value, torch.Tensor)]
             for value in reversed(values) if function is _DROPOUT else values:
                 self.track(value)
-        self._track_hidden(function, args, kwargs)
+            for number in reversed(early + self._add_hidden([each for each in hidden if not each.is_early])):
+                self.trace.remove(number)
+        else:  # what is kept from the building of a model on exists before its first step
+            self._add_hidden([each for each in hidden if each.category])
         return result
 
     def _adds_in_place(self, old: torch.Tensor, new: object) -> bool:
@@ -129,6 +147,13 @@ class StorageTracker(TorchDispatchMode):  # type: ignore[misc]  # torch is untyp
             and torch._C._storage_Use_Count(key) <= _STORAGE_USES_OF_ONE_HOLDER
         )
 
+    def _fills_its_own(self, zeros: torch.Tensor) -> bool:
+        """Whether autograd writes to zeros that the running node has made."""
+        node = torch._C._current_autograd_node()
+        if node is None or torch.is_grad_enabled() or not _is_called_by_autograd():
+            return False
+        return bool(self._makers.get(zeros.untyped_storage()._cdata) == node._sequence_nr())
+
     def track(self, tensor: torch.Tensor, category: str = "", place: CodePlace | None = None) -> None:
         """Add the tensor's storages, unless they are known. A category given here replaces theirs."""
         for part in _parts(tensor):
@@ -142,17 +167,14 @@ class StorageTracker(TorchDispatchMode):  # type: ignore[misc]  # torch is untyp
                 tracked = self.trace.storages[self._numbers[key]]
                 tracked.category, tracked.place = category, place or tracked.place
 
-    def _track_hidden(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        temporaries = []
-        for source in self.hidden:
-            for size, category in source(function, args, kwargs):
-                if (
-                    self.is_recording or category
-                ):  # what is kept from the building of a model on exists before its first step
-                    number = self.trace.add(Storage(size, self._place(), self.phase, category))
-                    temporaries += [] if category else [number]
-        for number in reversed(temporaries):
-            self.trace.remove(number)
+    def _add_hidden(self, made: list[HiddenStorage]) -> list[int]:
+        """Add these storages, and return the numbers of those that the operator's end frees."""
+        added = []
+        for each in made:
+            storage = Storage(each.size, self._place(), self.phase, each.category, each.most)
+            number = self.trace.add(storage)
+            added += [] if each.category else [number]
+        return added
 
     def number_of(self, tensor: torch.Tensor) -> list[int]:
         """The numbers of this tensor's known storages in the trace."""

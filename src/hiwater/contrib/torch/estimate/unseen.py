@@ -16,9 +16,14 @@ _ran: set[str] = set()
 
 
 def install() -> None:
-    """Note from now on when such an operator runs."""
+    """Note from now on when such an operator runs on the CPU."""
     for name, shown in _RECURRENT.items():
         setattr(torch._VF, name, _noticed(getattr(torch._VF, name), shown))
+
+
+def note(shown: str) -> None:
+    """Note that this ran."""
+    _ran.add(shown)
 
 
 def forget() -> None:
@@ -34,7 +39,7 @@ def reasons() -> list[str]:
 def _noticed(function: Callable[..., Any], shown: str) -> Callable[..., Any]:
     @functools.wraps(function)
     def called(*arguments: Any, **options: Any) -> Any:
-        _ran.add(shown)
+        note(shown)
         return function(*arguments, **options)
 
     return called

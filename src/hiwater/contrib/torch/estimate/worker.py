@@ -34,16 +34,18 @@ def main(descriptor: int) -> None:
 
 def settled_and_done(make: Callable[[], Maker], request: Mapping[str, Any]) -> Any:
     """The result of the request. Changes torch in this process, unless the step is measured on a card."""
-    from hiwater.contrib.torch.estimate import card_kernels, cpu_kernels, on_card, one_device, unseen
+    from hiwater.contrib.torch.estimate import card_kernels, cpu_kernels, on_card, one_device, recurrent, unseen
+    from hiwater.contrib.torch.estimate.cards import Processors
 
     if request["task"] == "measure":
         return on_card.measured(make, request)
     one_device.settle()
     if request["is_card"]:
         card_kernels.install(tuple(request["capability"]))
+        recurrent.install(Processors(*request["processors"]))
     else:
         cpu_kernels.install()
-    unseen.install()
+        unseen.install()
     made = make()
     gc.freeze()  # torch has many objects, none of which the collector has to traverse again
     if request["task"] == "largest_batch":
@@ -77,13 +79,24 @@ def estimate_once(
 ) -> dict[str, Any]:
     """Build the step, change it, run it, and compute its figures: those of an Estimate except the fields of the
     request."""
-    from hiwater.contrib.torch.estimate import cpu_kernels, failures, figures, one_device, steps, unseen
+    from hiwater.contrib.torch.estimate import (
+        cpu_kernels,
+        failures,
+        figures,
+        kernel_buffers,
+        one_device,
+        recurrent,
+        steps,
+        unseen,
+    )
     from hiwater.contrib.torch.estimate.fakes import Fakes
     from hiwater.contrib.torch.estimate.tracker import StorageTracker
 
     unseen.forget()
+    recurrent.forget()
     tracker = StorageTracker()
     tracker.hidden = _hidden_on_card(request) if request["is_card"] else [cpu_kernels.hidden]
+    tracker.enlarge = kernel_buffers.enlarge if request["is_card"] else None
     with failures.explained(), _fake_mode(), tracker:
         fakes = Fakes()
         function, inputs, optimizer, loss = fakes.of(make(batch_size))
@@ -97,7 +110,7 @@ def estimate_once(
         steps.run(job, tracker, request["is_card"])
         parameters = sum(parameter.numel() for parameter in job.parameters())
         job.notes += _note_on_unowned(job)
-    notes = [*job.notes, *_notes_on(job, request["is_card"])]
+    notes = [*job.notes, *tracker.contents.notes, *_notes_on(job, request["is_card"])]
     trace = tracker.trace
     del job, fakes, function, inputs, optimizer, loss, tracker
     gc.collect()
@@ -105,7 +118,11 @@ def estimate_once(
     if request["total_bytes"] is not None:
         available = request["total_bytes"] - request["context_bytes"]
         found |= figures.verdict(trace, found["peak_reserved_bytes"], found["peak_allocated_bytes"], available)
+    found |= figures.most(trace)
     found["low_because"] = unseen.reasons()
+    is_doubtful = found["most_reserved_bytes"] is not None and found.get("fits")
+    if is_doubtful and not figures.runs_with(trace, available, is_most=True):
+        found["low_because"].append("convolutions may need workspaces for which there is no room")
     if found["low_because"] and found.get("fits"):
         found["fits"] = found["fits_only_by_retrying"] = (
             None  # figures that are too low can only show that the step does not fit
@@ -114,13 +131,14 @@ def estimate_once(
 
 
 def _hidden_on_card(request: Mapping[str, Any]) -> list[Source]:
-    from hiwater.contrib.torch.estimate import kernel_buffers, reductions
+    from hiwater.contrib.torch.estimate import convolutions, kernel_buffers, reductions
     from hiwater.contrib.torch.estimate.cards import Processors
     from hiwater.contrib.torch.estimate.workspaces import Workspaces, copies
 
     workspaces = Workspaces(tuple(request["capability"]), os.environ)
-    sums = functools.partial(reductions.buffers, Processors(*request["processors"]))
-    return [copies, workspaces.made_by, sums, kernel_buffers.buffers]
+    processors = Processors(*request["processors"])
+    sums, kernels = (functools.partial(each.buffers, processors) for each in (reductions, kernel_buffers))
+    return [copies, workspaces.made_by, sums, kernels, functools.partial(convolutions.workspaces, processors)]
 
 
 @functools.cache
@@ -155,8 +173,6 @@ def _notes_on(job: Any, is_card: bool) -> list[str]:
 
     parts = [part for _, part in job.named("named_modules")]
     notes = []
-    if is_card and any(isinstance(part, nn.modules.conv._ConvNd) for part in parts):
-        notes.append("cuDNN's workspaces for convolutions are not counted: allocated and reserved are lower bounds")
     if (
         not job.is_training
         and is_card
