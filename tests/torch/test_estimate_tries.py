@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import os
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -100,3 +103,14 @@ def test_the_line_of_the_request_that_makes_the_peak_is_named():
     reached_by = found.at_peak["reached_by"]
     assert (reached_by["bytes"], reached_by["line"]) == (2**24, step.__code__.co_firstlineno + 2)
     assert f"forward, reached by 16.0 MiB for {step.__qualname__} (" in str(found)
+
+
+def test_the_users_own_line_comes_before_that_of_a_library():
+    def step(x):
+        return copy.deepcopy([x * 2])[0].sum()  # this one
+
+    found = estimate((step, torch.randn(2**20)), mode="inference", steps=1)
+    reached_by, own = found.at_peak["reached_by"], found.at_peak["called_by"]
+    assert os.path.basename(reached_by["file"]) == "copy.py"
+    assert (own["bytes"], own["line"]) == (2**22, step.__code__.co_firstlineno + 1)
+    assert f"reached by 4.0 MiB for {step.__qualname__} (" in str(found) and "copy.py:" in str(found).splitlines()[1]

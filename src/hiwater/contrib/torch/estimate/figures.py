@@ -17,7 +17,6 @@ from hiwater.contrib.torch.estimate.allocator import (
 from hiwater.contrib.torch.estimate.trace import StepTrace
 
 REMAINDERS = "unsplit remainders"
-_NO_LINE = ("", 0, "nothing")
 _POINTS = 240  # of the timeline
 
 
@@ -87,19 +86,23 @@ class StepReplay:
         return f"{category} of {self.trace.storages[number].phase}" if category == "temporaries" else category
 
     def reached_by(self) -> dict[str, Any]:
-        """The newest request of at least 1 % of all: a smaller one may be the last, and is not what matters."""
+        """The newest request of at least 1 % of all: a smaller one may be the last, and is not what matters. If its
+        line is a library's, the user's line that led there, too."""
         newest = [number for number in reversed(self.alive) if self.alive[number] * 100 >= self.allocated_bytes]
         number = next(iter(newest or reversed(self.alive)), None)
-        return (
-            _line_data(_NO_LINE, 0)
-            if number is None
-            else _line_data(self._line(number), self.trace.storages[number].size)
-        )
+        if number is None:
+            return _REACHED_BY_NOTHING
+        storage = self.trace.storages[number]
+        own = storage.place.own
+        return {
+            "reached_by": _line_data(self._line(number), storage.size),
+            "called_by": None if own is None else _line_data(own, storage.size),
+        }
 
     def _line(self, number: int) -> tuple[str, int, str]:
         """The line that requested a storage. What belongs to no line has its kind as the function."""
         place = self.trace.storages[number].place
-        return place[1:] if place.line else ("", 0, self._name(number))
+        return place.innermost if place.line else ("", 0, self._name(number))
 
     def holders(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         """The holders of memory now, by module and by line, largest first."""
@@ -116,6 +119,9 @@ class StepReplay:
 
 def _line_data(line: tuple[str, int, str], size: int) -> dict[str, Any]:
     return dict(zip(("file", "line", "function"), line, strict=True)) | {"bytes": size}
+
+
+_REACHED_BY_NOTHING = {"reached_by": _line_data(("", 0, "nothing"), 0), "called_by": None}
 
 
 def figures(trace: StepTrace, is_card: bool) -> dict[str, Any]:
@@ -140,7 +146,7 @@ def figures(trace: StepTrace, is_card: bool) -> dict[str, Any]:
                 "categories": replay.categories(),
                 "modules": modules,
                 "lines": lines,
-                "reached_by": replay.reached_by(),
+                **replay.reached_by(),
                 **_step_and_phase(trace, index),
             }
     peak = max((step["peak_allocated_bytes"] for step in steps), default=0)
@@ -152,7 +158,7 @@ def figures(trace: StepTrace, is_card: bool) -> dict[str, Any]:
             "categories": {},
             "modules": [],
             "lines": [],
-            "reached_by": _line_data(_NO_LINE, 0),
+            **_REACHED_BY_NOTHING,
             "step": 0,
             "phase": "before",
         },

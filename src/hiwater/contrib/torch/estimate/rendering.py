@@ -108,7 +108,7 @@ def _heading(estimate: EstimateData) -> list[Text]:
             f"{printable(estimate.target, 80)} · {mode}{batch} · {estimate.parameters:,} parameters · estimated, not measured"
         ),
         Text(
-            f"{peak}: step {estimate.at_peak['step']}, {estimate.at_peak['phase']}, reached by {size(reached_by['bytes'])} for {_line(reached_by)}"
+            f"{peak}: step {estimate.at_peak['step']}, {estimate.at_peak['phase']}, reached by {size(reached_by['bytes'])} for {_reached(estimate)}"
         ),
     ]
     if estimate.total_bytes is not None:
@@ -168,6 +168,12 @@ def _line(row: EstimateLine) -> str:
         return f"[{row['function']}]"
     file = os.path.relpath(row["file"]) if row["file"].startswith(os.getcwd() + os.sep) else row["file"]
     return f"{row['function']} ({file}:{row['line']})"
+
+
+def _reached(estimate: EstimateData) -> str:
+    """The user's own line first, where a library's made the request."""
+    line, own = estimate.at_peak["reached_by"], estimate.at_peak["called_by"]
+    return _line(line) if own is None else f"{_line(own)}, in {_line(line)}"
 
 
 def _tries(tries: list[EstimateTry]) -> Table:

@@ -48,6 +48,8 @@ class EstimatePeak(TypedDict):
     lines: list[EstimateLine]
     reached_by: EstimateLine
     """the newest request of at least 1 % of the peak"""
+    called_by: EstimateLine | None
+    """the line of the user's code that led to it, if its own is a library's"""
     step: int
     phase: Phase
 

@@ -9,13 +9,18 @@ from typing import NamedTuple
 
 
 class CodePlace(NamedTuple):
-    """Where a storage was made: the innermost module ("" outside one) and the line of the user's code that requested
-    it."""
+    """Where a storage was made: the innermost module ("" outside one) and the innermost line outside torch. If that is
+    a library's, `own` is the line of the user's code that led there, if there is one: file, line, function."""
 
     module: str
     file: str
     line: int
     function: str
+    own: tuple[str, int, str] | None = None
+
+    @property
+    def innermost(self) -> tuple[str, int, str]:
+        return self.file, self.line, self.function
 
 
 NOWHERE = CodePlace("", "", 0, "")

@@ -11,8 +11,9 @@ import contextlib
 import functools
 import os
 import sys
+import sysconfig
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from types import CodeType, FrameType
 from typing import Any
@@ -29,6 +30,7 @@ from hiwater.contrib.torch.estimate.one_device import is_linear_running
 from hiwater.contrib.torch.estimate.trace import NOWHERE, CodePlace, StepTrace, Storage
 
 _OWN_FOLDERS = tuple(os.path.dirname(path) + os.sep for path in (torch.__file__, __file__))
+_LIBRARIES = tuple(sysconfig.get_path(name) + os.sep for name in ("stdlib", "purelib", "platlib"))
 _NOT_THE_USERS = (*_OWN_FOLDERS, "<frozen", contextlib.__file__, functools.__file__)
 _DISPATCH_FOLDERS = tuple(
     os.path.join(os.path.dirname(torch.__file__), name) for name in ("_dynamo", "_compile.py", "utils", "_ops.py")
@@ -222,19 +224,21 @@ class StorageTracker(TorchDispatchMode):  # type: ignore[misc]  # torch is untyp
         return self._forward_place()
 
     def _forward_place(self) -> CodePlace:
-        file, line, function = _line_of_the_user(self.drivers)
-        return CodePlace(self.modules[-1] if self.modules else "", file, line, function)
+        lines = _lines_of_the_user(self.drivers)
+        innermost = next(lines, NOWHERE.innermost)
+        is_own = not innermost[0].startswith(_LIBRARIES)
+        own = None if is_own else next((line for line in lines if not line[0].startswith(_LIBRARIES)), None)
+        return CodePlace(self.modules[-1] if self.modules else "", *innermost, own)
 
 
-def _line_of_the_user(drivers: frozenset[CodeType]) -> tuple[str, int, str]:
-    """The innermost line that belongs neither to torch nor to hiwater."""
+def _lines_of_the_user(drivers: frozenset[CodeType]) -> Iterator[tuple[str, int, str]]:
+    """The lines that belong neither to torch nor to hiwater, from the innermost on."""
     frame: FrameType | None = sys._getframe(2)
     while frame is not None and frame.f_code not in drivers:
         code = frame.f_code
         if not code.co_filename.startswith(_NOT_THE_USERS):
-            return code.co_filename, frame.f_lineno, code.co_qualname
+            yield code.co_filename, frame.f_lineno, code.co_qualname
         frame = frame.f_back
-    return NOWHERE.file, NOWHERE.line, NOWHERE.function
 
 
 def _is_called_by_autograd() -> bool:
