@@ -26,7 +26,7 @@ class NaiveAllocator:
 
     def __init__(self):
         self.segments = []  # (start, is_small, [[offset, size, is_free] …])
-        self.ends = {True: 0, False: 2**62}  # small segments go up, others down
+        self.ends = {"small": 0, "first": 2**62, "others": 2**62}  # the last go down
 
     def allocate(self, size):
         size = max(512, -(-size // 512) * 512)
@@ -43,10 +43,12 @@ class NaiveAllocator:
             start = next(s for s, _, b in self.segments if b is blocks)
         else:
             segment = 2 * MIB if is_small else 20 * MIB if size < 10 * MIB else -(-size // (2 * MIB)) * 2 * MIB
-            start, block = self.ends[is_small] - (0 if is_small else segment), [0, segment, True]
+            is_first = self.ends["first"] + segment <= 2**62 + 512 * MIB
+            region = "small" if is_small else "first" if is_first else "others"
+            start, block = self.ends[region] - (segment if region == "others" else 0), [0, segment, True]
             blocks = [block]
             self.segments.append((start, is_small, blocks))
-            self.ends[is_small] = start + segment if is_small else start
+            self.ends[region] = start + (0 if region == "others" else segment)
         rest = block[1] - size
         if rest >= 512 if is_small else rest > MIB:
             blocks.insert(blocks.index(block) + 1, [block[0] + size, rest, True])

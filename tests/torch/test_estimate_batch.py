@@ -66,6 +66,9 @@ def test_cards_are_found_by_part_of_their_name_or_by_size():
         == find_card("H200-141GB").name
         == "NVIDIA H200 141GB"
     )
+    assert find_card("NVIDIA A100-SXM4-80GB").name == find_card("a100 80gb").name
+    assert find_card("NVIDIA H100 80GB HBM3").name == find_card("H100").name
+    assert find_card("Tesla T4").name == find_card("T4").name
     assert find_card("a100 80gb").total_bytes == int(79.25 * 2**30)
     assert find_card("80GiB").total_bytes == 80 * 2**30
     assert all(card.source and card.total_bytes > 2**33 for card in CARDS)

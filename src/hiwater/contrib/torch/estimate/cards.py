@@ -61,13 +61,17 @@ CARDS = (
 )
 
 
+_DETAILS = {"geforce", "tesla", "sxm2", "sxm4", "sxm5", "hbm2", "hbm2e", "hbm3", "hbm3e"}  # in names that torch has
+
+
 def find_card(text: str) -> Card:
-    """The card of this name (`H200`, `nvidia a100 80gb`), or one of this size (`80GiB`).
+    """The card of this name (`H200`, `nvidia a100 80gb`, or torch's own `NVIDIA A100-SXM4-80GB`), or one of this size
+    (`80GiB`).
 
     Raises UsageError when no card has the name, or more than one.
     """
-    words = text.lower().replace("-", " ").replace("_", " ").split()
-    found = [card for card in CARDS if words and set(words) <= {"nvidia", *card.name.lower().split()}]
+    words = set(text.lower().replace("-", " ").replace("_", " ").split())
+    found = [card for card in CARDS if words and words - _DETAILS <= {"nvidia", *card.name.lower().split()}]
     if len(found) == 1:
         return found[0]
     names = ", ".join(card.name for card in found or CARDS)

@@ -23,6 +23,7 @@ _FORWARD, _BACKWARD = torch.ops.aten.convolution.default, torch.ops.aten.convolu
 _PARTS = 24 * 2**20
 _BLOCKS = 4  # of a multiprocessor, each with sums: those of grouped convolutions for each image
 _PADDED_TO = 8
+_FEW_BYTES = 512  # of its own
 
 
 def memory_format(inputs: torch.Tensor, weight: torch.Tensor) -> torch.memory_format:
@@ -63,7 +64,7 @@ def _is_torchs_own(inputs: torch.Tensor, weight: torch.Tensor, groups: int) -> b
 def _copies(inputs: torch.Tensor, weight: torch.Tensor, results: int) -> int:
     is_half = inputs.dtype in (torch.float16, torch.bfloat16)
     count = _padded(inputs) + _padded(weight) if is_half else inputs.numel() + weight.numel()
-    return int((count + results) * inputs.element_size() + 2 * _PADDED_TO)
+    return int((count + results) * inputs.element_size() + _FEW_BYTES)
 
 
 def _padded(tensor: torch.Tensor) -> int:
