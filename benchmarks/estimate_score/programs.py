@@ -5,6 +5,7 @@ Models have random weights: nothing is downloaded.
 
 from __future__ import annotations
 
+import itertools
 import sys
 from functools import partial
 from pathlib import Path
@@ -216,6 +217,181 @@ def gpt2_cached():
     return step, ids
 
 
+def gpt2_clipped():
+    """Norms of gradients are clipped, and gradients of two halves of the batch are summed, as training loops do."""
+    net, batch, optimizer = _gpt2()
+    halves = [{name: words[rows] for name, words in batch.items()} for rows in (slice(4), slice(4, 8))]
+
+    def step():
+        for half in halves:
+            (net(**half).loss / len(halves)).backward()
+        torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step, (), optimizer
+
+
+class _LowRank(nn.Module):
+    """A frozen linear layer and its low-rank change (LoRA)."""
+
+    def __init__(self, base, rank=16):
+        super().__init__()
+        self.base = base.requires_grad_(False)
+        options = {"bias": False, "device": base.weight.device, "dtype": base.weight.dtype}
+        self.down, self.up = nn.Linear(base.in_features, rank, **options), nn.Linear(rank, base.out_features, **options)
+
+    def forward(self, x):
+        return self.base(x) + self.up(self.down(x))
+
+
+def llama_low_rank():
+    net, batch, _ = _llama()
+    net.requires_grad_(False)
+    for layer in net.model.layers:
+        for name in ("q_proj", "v_proj"):
+            setattr(layer.self_attn, name, _LowRank(getattr(layer.self_attn, name)))
+    return net, batch, torch.optim.AdamW(each for each in net.parameters() if each.requires_grad)
+
+
+def qwen3():
+    import transformers
+
+    config = transformers.Qwen3Config(
+        hidden_size=1024, intermediate_size=3072, num_hidden_layers=8, num_attention_heads=16, num_key_value_heads=8,
+        head_dim=64, vocab_size=64000, attn_implementation="sdpa", use_cache=False,
+    )  # fmt: skip
+    net = transformers.Qwen3ForCausalLM(config).to("cuda", torch.bfloat16)
+    ids = torch.randint(64000, (4, 1024), device="cuda")
+    return net, {"input_ids": ids, "labels": ids}, torch.optim.AdamW(net.parameters(), fused=True)
+
+
+def t5():
+    import transformers
+
+    net = transformers.T5ForConditionalGeneration(
+        transformers.T5Config(vocab_size=32128, decoder_start_token_id=0)
+    ).cuda()
+    ids = torch.randint(32128, (16, 256), device="cuda")
+    labels = torch.randint(32128, (16, 64), device="cuda")
+    return net, {"input_ids": ids, "labels": labels}, torch.optim.AdamW(net.parameters())
+
+
+def whisper():
+    import transformers
+
+    net = transformers.WhisperForConditionalGeneration(transformers.WhisperConfig(use_cache=False)).cuda()
+    labels = torch.randint(51865, (8, 64), device="cuda")
+    return net, {"input_features": _rows(8, 80, 3000), "labels": labels}, torch.optim.AdamW(net.parameters())
+
+
+def clip():
+    import transformers
+
+    net = transformers.CLIPModel(transformers.CLIPConfig()).cuda()
+    ids = torch.randint(49407, (32, 77), device="cuda")
+    batch = {"input_ids": ids, "pixel_values": _rows(32, 3, 224, 224), "return_loss": True}
+    return net, batch, torch.optim.AdamW(net.parameters())
+
+
+def llama_decoded():
+    """One word more for 8 conversations of 2,047 words each: the cache is filled, then read."""
+    net, _, _ = _llama(8)
+    net.eval()
+    words = torch.randint(32000, (8, 2048), device="cuda")
+
+    def step(words):
+        with torch.no_grad():
+            filled = net(words[:, :-1], use_cache=True, logits_to_keep=1)
+            return net(words[:, -1:], past_key_values=filled.past_key_values, use_cache=True).logits
+
+    return step, words
+
+
+def swin():
+    net, x, loss = _images("swin_t")
+    return net, x, torch.optim.AdamW(net.parameters()), loss
+
+
+def convnext():
+    net, x, loss = _images("convnext_tiny")
+    return net, x, torch.optim.AdamW(net.parameters()), loss
+
+
+def efficientnet():
+    net, x, loss = _images("efficientnet_b0", 64)
+    return net, x, torch.optim.RMSprop(net.parameters(), momentum=0.9), loss
+
+
+def unet():
+    """Segmentation by a network that reduces and enlarges, with skips: group norms, transposed convolutions."""
+
+    def block(inner, outer):
+        return nn.Sequential(
+            nn.Conv2d(inner, outer, 3, padding=1), nn.GroupNorm(8, outer), nn.SiLU(),
+            nn.Conv2d(outer, outer, 3, padding=1), nn.GroupNorm(8, outer), nn.SiLU(),
+        )  # fmt: skip
+
+    class Net(nn.Module):
+        def __init__(self, widths=(32, 64, 128, 256)):
+            super().__init__()
+            self.down = nn.ModuleList(block(a, b) for a, b in zip((3, *widths), widths, strict=False))
+            self.enlarge = nn.ModuleList(nn.ConvTranspose2d(b, a, 2, 2) for a, b in itertools.pairwise(widths))
+            self.up = nn.ModuleList(block(2 * a, a) for a in widths[:-1])
+            self.head = nn.Conv2d(widths[0], 21, 1)
+
+        def forward(self, x):
+            kept = []
+            for level in self.down[:-1]:
+                kept.append(level(x))
+                x = F.max_pool2d(kept[-1], 2)
+            x = self.down[-1](x)
+            for enlarge, level, skipped in zip(reversed(self.enlarge), reversed(self.up), reversed(kept), strict=True):
+                x = level(torch.cat([enlarge(x), skipped], 1))
+            return self.head(x)
+
+    net = Net().cuda()
+    labels = torch.randint(21, (8, 256, 256), device="cuda")
+    return net, _rows(8, 3, 256, 256), torch.optim.AdamW(net.parameters()), lambda out: F.cross_entropy(out, labels)
+
+
+def teacher_and_average():
+    """A student learns from a frozen teacher, and an average of the student's weights is kept."""
+    net, x, optimizer, _ = _linear()
+    teacher, average = _linear()[0].requires_grad_(False), torch.optim.swa_utils.AveragedModel(net)
+
+    def step(x):
+        with torch.no_grad():
+            wanted = teacher(x)
+        F.mse_loss(net(x), wanted).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        average.update_parameters(net)
+
+    return step, x, optimizer
+
+
+def losses_kept():
+    """The mean loss is summed with its graph, as a common fault does."""
+    net, x, optimizer, loss = _linear()
+    total = 0
+
+    def step(x):
+        nonlocal total
+        optimizer.zero_grad()
+        value = loss(net(x))
+        value.backward()
+        optimizer.step()
+        total = total + value
+
+    return step, x, optimizer
+
+
+def gru():
+    net = nn.GRU(128, 256, num_layers=2, batch_first=True).cuda()
+    return net, _rows(64, 100, 128), torch.optim.Adam(net.parameters()), lambda out: out[0].square().mean()
+
+
 def compiled():
     """By inductor: the only one that is not run as it is written."""
     net, x, optimizer, loss = _linear()
@@ -236,15 +412,20 @@ CLASSES = {
     "small models": [f"small_{name}" for name in estimate_models.MODELS if name != "lstm"],
     "optimizers and order of a step": [
         "adamw", "adamw_fused", "adamw_loop", "adamw_capturable", "amsgrad", "sgd_gradients_kept", "set_to_zero",
+        "teacher_and_average", "losses_kept",
     ],
     "language models": [
         "head_and_loss", "gpt2", "gpt2_autocast", "gpt2_eager", "llama", "llama_without_mask", "llama_checkpointed",
-        "bert", "gpt2_inference", "gpt2_cached",
+        "bert", "gpt2_inference", "gpt2_cached", "gpt2_clipped", "llama_low_rank", "qwen3", "t5", "whisper", "clip",
+        "llama_decoded",
     ],
-    "images": ["resnet50", "resnet50_channels_last", "vit_scaled", "conv_inference"],
-    "known to be too low": ["lstm", "small_lstm"],
+    "images": [
+        "resnet50", "resnet50_channels_last", "vit_scaled", "conv_inference", "swin", "convnext", "efficientnet",
+        "unet",
+    ],
+    "recurrent networks": ["lstm", "small_lstm", "gru"],
     "torch.compile, estimated as it is written": ["compiled"],
 }  # fmt: skip
-INFERENCE = {"conv_inference", "gpt2_inference", "gpt2_cached"}
+INFERENCE = {"conv_inference", "gpt2_inference", "gpt2_cached", "llama_decoded"}
 NAMES = [name for names in CLASSES.values() for name in names]
 globals().update({name: partial(_small, name.removeprefix("small_")) for name in NAMES if name.startswith("small_")})

@@ -40,20 +40,23 @@ class Row(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """A row compared with its estimate: errors in percent, or why there is no estimate."""
+    """A row compared with its estimate: errors in percent, also with the largest workspaces of convolutions, or why
+    there is no estimate."""
 
     row: Row
     allocated: float | None
     reserved: float | None
     problem: str = ""
+    most_allocated: float | None = None
+    most_reserved: float | None = None
 
 
 def measured_rows():
     import programs
 
-    found = json.loads((HERE / "measured.json").read_text(encoding="utf-8"))
+    documents = json.loads((HERE / "measured.json").read_text(encoding="utf-8"))
     for kind, names in programs.CLASSES.items():
-        for name in names:
+        for name, found in ((name, found) for name in names for found in documents if name in found["rows"]):
             row = found["rows"][name]
             yield Row(
                 kind, name, HERE / "programs.py", found["about"]["card"], row["allocated"], row["reserved"],
@@ -79,9 +82,12 @@ def outcome(row):
         )  # fmt: skip
     except HiwaterError as error:
         return Outcome(row, None, None, error.problem)
-    allocated = 100 * (found.peak_allocated_bytes - row.allocated) / row.allocated
-    reserved = row.reserved and 100 * (found.peak_reserved_bytes - row.reserved) / row.reserved
-    return Outcome(row, allocated, reserved)
+    figures = (
+        (found.peak_allocated_bytes, row.allocated), (found.peak_reserved_bytes, row.reserved),
+        (found.most_allocated_bytes, row.allocated), (found.most_reserved_bytes, row.reserved),
+    )  # fmt: skip
+    errors = [100 * (seen - real) / real if real and seen is not None else None for seen, real in figures]
+    return Outcome(row, *errors[:2], "", *errors[2:])
 
 
 def tables(outcomes):
@@ -97,8 +103,14 @@ def tables(outcomes):
     ]
     for each in outcomes:
         row = each.row
-        reserved = "| – | – |" if row.reserved is None else f"| {row.reserved:,} | {_percent(each.reserved)} |"
-        lines.append(f"| {row.name} | {row.card} | {row.allocated:,} | {_percent(each.allocated)} {reserved}")
+        reserved = (
+            "| – | – |"
+            if row.reserved is None
+            else f"| {row.reserved:,} | {_percent(each.reserved, each.most_reserved)} |"
+        )
+        lines.append(
+            f"| {row.name} | {row.card} | {row.allocated:,} | {_percent(each.allocated, each.most_allocated)} {reserved}"
+        )
     return "\n".join(lines)
 
 
@@ -107,8 +119,11 @@ def _summary(outcomes, kind):
     return f"{statistics.median(errors):.4f} % | {max(errors):.4f} %" if errors else "– | –"
 
 
-def _percent(error):
-    return "no estimate" if error is None else "0" if error == 0 else f"{error:+.4f} %"
+def _percent(error, most=None):
+    if error is None:
+        return "no estimate"
+    shown = ["0" if each == 0 else f"{each:+.4f} %" for each in (error, most) if each is not None]
+    return " to ".join(dict.fromkeys(shown))
 
 
 def main():
