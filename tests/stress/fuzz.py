@@ -33,6 +33,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "helpers"))
 import parts
 from capture_builder import KINDS
 from example_captures import program, recording_of, small
+from hiwater._os import process_identity
 from hiwater.capture import attachments, run_index
 from hiwater.cli import verbs
 from messages import messages_to
@@ -486,7 +487,9 @@ class Worker:
         ended, status = os.waitpid(self._child, os.WNOHANG)
         at = self._place / "number"
         if not ended and at.exists() and time.time() - at.stat().st_mtime > MOST_WAIT_SECONDS:
-            os.kill(self._child, signal.SIGKILL)
+            fields = process_identity.stat_fields(self._child)
+            if fields and fields[process_identity.STATE] == b"S":  # not one that other work keeps from a processor
+                os.kill(self._child, signal.SIGKILL)
         if not ended:
             return True
         whole.add(pickle.loads((self._place / "result").read_bytes()))
