@@ -396,7 +396,8 @@ class Reader:
 def _problem_of(view: list[str], code: object, out: _Out, told: str) -> str:
     if code not in (0, 2, *FINDS.get(view[0], ())):
         return f"exit code {code}: {told[-900:]}"
-    if code == 2 and (out.first or len(told.splitlines()) != 1 or not told.startswith("hiwater")):
+    errors = [line for line in told.splitlines() if not line.startswith("hiwater: warning: ")]  # of contradictions
+    if code == 2 and (out.first or len(errors) != 1 or not errors[0].startswith("hiwater")):
         return f"an error that is not one line alone: {out.first!r} {told[-400:]!r}"
     unsafe = out.unsafe or UNSAFE.search(told)
     if "--format=pprof" not in view and unsafe:
