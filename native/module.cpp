@@ -7,6 +7,8 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <dlfcn.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <optional>
@@ -18,6 +20,7 @@
 #include "interpose/hooks.h"
 #include "interpose/python_hooks.h"
 #include "interpose/python_threads.h"
+#include "interpose/slots.h"
 #include "accounting/thread_heap.h"
 #include "lines/line_door.h"
 #include "base/process.h"
@@ -131,7 +134,7 @@ std::string start(const std::string& path, const std::map<std::string, std::stri
                   const std::string& own_script, const std::vector<std::pair<std::string, unsigned>>& owner_rules,
                   const std::string& last_words, std::uint64_t interval_ns, unsigned mode,
                   const std::string& run_variable, const std::string& run_folder, bool residency_snapshots,
-                  std::pair<std::int64_t, std::int64_t> code_bytes) {
+                  std::pair<std::int64_t, std::int64_t> code_bytes, bool native_frames, unsigned check_each) {
     const bool counting = recorder().counts_only();
     if (hiwater::recording() && !counting)
         throw EngineFault("a recording is in progress already: stop it before another is started");
@@ -139,9 +142,20 @@ std::string start(const std::string& path, const std::map<std::string, std::stri
     std::vector<hiwater::OwnerRule> rules;
     for (const auto& [pattern, owner] : owner_rules)
         rules.push_back({pattern, static_cast<hiwater::capture::Owner>(owner)});
+    hiwater::unwind::Scope native;
+    if (native_frames) {
+        if (!hiwater::unwind::prepare())
+            throw EngineFault("native frames need an x86-64 processor and glibc 2.35 or later");
+        const auto code_of = [](const void* function) {
+            const hiwater::interpose::CodeRange range = hiwater::interpose::code_around(function);
+            return hiwater::unwind::Range{range.start, range.end};
+        };
+        native = {true, code_of(::dlsym(RTLD_DEFAULT, "PyObject_Malloc")),
+                  code_of(reinterpret_cast<const void*>(&begin)), check_each};
+    }
     if (int error = begin({path, mode, false, facts, sample_bytes, sample_seed, cgroup_usage, cgroup_limits,
                            internal_prefix, own_script, rules, last_words, interval_ns, run_variable, run_folder,
-                           residency_snapshots, code_bytes.first, code_bytes.second})) {
+                           residency_snapshots, code_bytes.first, code_bytes.second, native})) {
         if (counting) begin_counting();
         raise_os_error(error, path);
     }
@@ -406,7 +420,8 @@ NB_MODULE(_core, m) {
           "sample_seed"_a = 0, "cgroup_usage"_a = "", "cgroup_limits"_a = std::vector<std::string>(),
           "own_script"_a = "", "owner_rules"_a = std::vector<std::pair<std::string, unsigned>>(), "last_words"_a = "",
           "interval_ns"_a = 0, "mode"_a = hiwater::capture::kPrivate, "run_variable"_a = "", "run_folder"_a = "",
-          "residency_snapshots"_a = true, "code_bytes"_a = std::pair<std::int64_t, std::int64_t>());
+          "residency_snapshots"_a = true, "code_bytes"_a = std::pair<std::int64_t, std::int64_t>(),
+          "native_frames"_a = false, "check_each"_a = 0);
     m.def(
         "limit_address_space",
         [](std::uint64_t bytes) {

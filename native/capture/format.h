@@ -35,6 +35,9 @@ namespace hiwater::capture {
 
 inline constexpr char kMagic[8] = {'\x89', 'H', 'I', 'W', '\r', '\n', '\x1a', '\n'};
 inline constexpr std::uint32_t kVersion = 3;
+// Of a capture with native frames, which readers of the former would take for Python's.
+inline constexpr std::uint32_t kNativeVersion = 4;
+constexpr bool is_known(std::uint32_t version) noexcept { return version == kVersion || version == kNativeVersion; }
 inline constexpr std::uint64_t kExtentBytes = 128 * 1024;
 inline constexpr std::uint64_t kHeaderBytes = 4096;
 inline constexpr std::uint64_t kSchemaBytes = 12 * 1024;
@@ -85,6 +88,7 @@ enum class Table : std::uint32_t {
     holder_blocks,
     holder_references,
     relatives,
+    modules,
     count_
 };
 inline constexpr std::uint32_t kTables = static_cast<std::uint32_t>(Table::count_);
@@ -100,8 +104,10 @@ enum class CodeKind : std::uint32_t {
     thread = 1,         // root of a thread's stacks; `function` is the thread's name
     native_thread = 2,  // the [thread] frame that native threads' blocks hang under
     label = 3,          // a note below the stack, such as the file of a mapping
-    wait = 4,  // below a stack on which no line is the program's own: where the thread stood that waits for it, with
-               // its line
+    wait = 4,    // below a stack on which no line is the program's own: where the thread stood that waits for it, with
+                 // its line
+    native = 5,  // a module of native code, `first_line` in the table of modules; a node's `line` is then the return
+                 // address minus the module's bias
 };
 
 // Whose code it is. Decided once, when the code is interned (stacks/ownership.h).
@@ -230,6 +236,16 @@ struct RelativeRecord {
     std::uint64_t at_ns;  // since header.started_ns
     std::int64_t resident_bytes, shared_excess_bytes;
     std::uint32_t pid;
+    std::uint32_t reserved;
+};
+
+// A file of native code that was mapped for execution, in which return addresses were met. Record 0 is none.
+struct ModuleRecord {
+    std::uint64_t start, end;  // where it was mapped
+    std::uint64_t bias;        // what was added to the addresses in the file
+    std::uint32_t path;        // string
+    std::uint32_t identity;    // string: the build-id in hexadecimal, or "headers:" and a sum of the file's headers
+    std::uint32_t code;
     std::uint32_t reserved;
 };
 

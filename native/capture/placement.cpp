@@ -43,7 +43,7 @@ bool is_alive(const Header& h) noexcept {
 
 bool read_header(int fd, Header* out) noexcept {
     if (raw::pread(fd, out, sizeof *out, 0) != static_cast<ssize_t>(sizeof *out)) return false;
-    return ::memcmp(out->magic, kMagic, sizeof out->magic) == 0 && out->version == kVersion;
+    return ::memcmp(out->magic, kMagic, sizeof out->magic) == 0 && is_known(out->version);
 }
 
 bool is_of_living_process(int fd) noexcept {

@@ -138,6 +138,7 @@ void tables(SchemaText& schema) {
     HIWATER_TABLE(holder_blocks, HolderBlockRecord, path, account, blocks, bytes);
     HIWATER_TABLE(holder_references, HolderReferenceRecord, from, to, references);
     HIWATER_TABLE(relatives, RelativeRecord, at_ns, resident_bytes, shared_excess_bytes, pid, reserved);
+    HIWATER_TABLE(modules, ModuleRecord, start, end, bias, path, identity, code, reserved);
 }
 
 }  // namespace

@@ -8,8 +8,9 @@ using capture::Kind;
 
 bool Recorder::begin_sharing() noexcept {
     // Meters read the common total at every event, sampled recordings mostly need no lock, and counters alone have no
-    // stacks to count by.
-    if (!is_on() || sampled() || only_counters_ || accounts_.is_peak_read()) return false;
+    // stacks to count by. Native frames are found under the lock.
+    if (!is_on() || sampled() || only_counters_ || native_frames_.are_wanted() || accounts_.is_peak_read())
+        return false;
     shared_room_below_peak_.store(accounts_.room_below_peak(), std::memory_order_relaxed);
     return true;
 }

@@ -127,6 +127,7 @@ std::vector<Hook> make_hooks() {
     add_exec_hooks(&hooks);
     add_jump_hooks(&hooks);
     add_signal_hooks(&hooks);
+    add_unloading_hooks(&hooks);
     add_python_hooks(&hooks);
     return hooks;
 }

@@ -20,6 +20,7 @@ void watch_forks() noexcept;
 // recorder's work unfinished by one. Of functions that map and unmap memory.
 void add_jump_hooks(std::vector<Hook>* hooks);
 void add_signal_hooks(std::vector<Hook>* hooks);
+void add_unloading_hooks(std::vector<Hook>* hooks);
 void add_mapping_hooks(std::vector<Hook>* hooks);
 // Of functions that make objects of shared memory. A mapping of an object counts in the process that made it: the one
 // that opened a file that was new or was emptied by that call, or the one that gave an empty object its size.

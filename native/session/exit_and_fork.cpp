@@ -116,6 +116,7 @@ void Recorder::forget_tables_of_parent() noexcept {
     file_.forget_in_child();
     begin_anew(mappings_, accounts_, tree_);
     codes_.forget_in_child();
+    native_frames_.forget_in_child();
     begin_anew(names_, tree_);
     begin_anew(devices_, tree_);
     const auto anew = [](auto&... tables) { (begin_anew(tables), ...); };

@@ -11,6 +11,7 @@
 #include "capture/capture_file.h"
 #include "session/top_line.h"
 #include "stacks/ownership.h"
+#include "unwind/unwinder.h"
 
 namespace hiwater {
 
@@ -49,6 +50,7 @@ struct StartOptions {
         true;  // each takes a millisecond for 10 MiB: too long where recordings begin and end all the time
     // What hiwater's own code made resident in this process before the recording: pages of files, and others.
     std::int64_t code_file_bytes = 0, code_anonymous_bytes = 0;
+    unwind::Scope native_frames;
 };
 
 struct Summary {

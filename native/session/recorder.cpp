@@ -96,6 +96,7 @@ int Recorder::start(const StartOptions& options, const process::Moment* began) {
         last_words_.begin(options.last_words, options.mode);
         tree_.attach(file_);
         accounts_.attach(file_);
+        native_frames_.begin(file_, options.native_frames);
         write_facts(options);
     } catch (const capture::NoRoom& room) {
         file_.discard();
@@ -268,6 +269,7 @@ void Recorder::forget_tables() noexcept {
     forget_how_to_record();
     mappings_.reset();
     codes_.reset();
+    native_frames_.forget();
 }
 
 // What the capture says stays readable. The largest tables go before the last figures are made, which take memory

@@ -31,6 +31,7 @@
 #include "accounting/accounts.h"
 #include "stacks/call_tree.h"
 #include "stacks/codes.h"
+#include "stacks/native_frames.h"
 #include "stacks/thread_names.h"
 #include "heap/live_table.h"
 #include "holders/search.h"
@@ -312,11 +313,14 @@ private:
     static int grow_memo(hw_memo* memo, std::uint32_t capacity);
     void intern_slot(Thread& t, const hw_slot& slot, std::uint64_t key, Thread::Edge* edge);
     std::uint32_t account_at_top(Thread& t, capture::Kind kind);
+    std::uint32_t account_of_native_frames(Thread& t, capture::Kind kind);
+    NativeStack::Edge* native_edge(Thread& t);
     bool is_owned(std::uint32_t node) const;
     std::uint64_t starter_of(pthread_t id);
     bool find_wait(Thread& t);
     void renew_wait(Thread& t);
     std::uint32_t charged_node(Thread& t);
+    std::uint32_t python_node(Thread& t);
 
     template <typename Work>
     bool at_stack(const Work& work, bool* was_behind = nullptr, capture::Kind kind = capture::Kind::native);
@@ -474,6 +478,7 @@ private:
     MappingAccounts mappings_{accounts_, tree_};
     Codes codes_{tree_};
     ThreadNames names_{tree_};
+    NativeFrames native_frames_{tree_};
     Devices devices_{tree_};
     capture::FileTable<capture::TimelineRecord> timeline_;
     capture::FileTable<capture::FactRecord> facts_;

@@ -64,6 +64,18 @@ std::map<std::string, std::int64_t> Recorder::counters() {
     out["mappings"] = static_cast<std::int64_t>(mappings_.pieces().size());
     out["own_bytes"] = OwnPagesCount().read(sampler::has_relatives()).bytes;
     out["capture_bytes"] = static_cast<std::int64_t>(file_.mapped_bytes());
+    if (native_frames_.are_wanted()) {
+        const unwind::Figures& walked = native_frames_.unwinder().figures();
+        for (const auto& [name, value] : {std::pair{"native_walks", walked.walks},
+                                          {"native_frames", walked.frames},
+                                          {"native_unknown", walked.unknown},
+                                          {"native_cut", walked.limit},
+                                          {"native_checked", walked.checked},
+                                          {"native_mismatches", walked.mismatches},
+                                          {"native_pointer_rules", walked.by_pointer_rules},
+                                          {"native_rules", native_frames_.unwinder().rules()}})
+            out[name] = static_cast<std::int64_t>(value);
+    }
     return out;
 }
 

@@ -13,6 +13,12 @@
 
 typedef struct _PyInterpreterFrame hw_frame;
 
+#if PY_VERSION_HEX < 0x030e0000
+#define HW_OWNED_BY_LOOP FRAME_OWNED_BY_CSTACK
+#else
+#define HW_OWNED_BY_LOOP FRAME_OWNED_BY_INTERPRETER
+#endif
+
 static inline PyThreadState* attached_state(void) {
 #if PY_VERSION_HEX < 0x030d0000
     return _PyThreadState_UncheckedGet();
@@ -48,6 +54,21 @@ static inline const hw_frame* top_frame(const hw_memo* memo) {
 static inline const hw_frame* top_frame_with_gil(const hw_memo* memo) {
     (void)memo;
     return attached_frame();
+}
+
+/* Before 3.13 a loop keeps a struct of its own there; outside any loop it is the state's. Later ones keep the frame
+ * that the frames of the loop lead to. */
+static inline const void* loop_anchor(const hw_memo* memo) {
+    (void)memo;
+    const PyThreadState* const state = own_thread_state();
+    if (state == NULL) return NULL;
+#if PY_VERSION_HEX < 0x030d0000
+    return state->cframe == &state->root_cframe ? NULL : state->cframe;
+#else
+    const hw_frame* f = top_of(state);
+    while (f != NULL && f->owner < HW_OWNED_BY_LOOP) f = f->previous;
+    return f;
+#endif
 }
 
 static inline int may_tag(const hw_memo* memo) {

@@ -115,6 +115,10 @@ int hw_frames_of_other(uint64_t state, hw_visit_slot visit, void* context, unsig
  * thread, without the GIL; -1 once the interpreter is being finalized. */
 int64_t hw_full_collections(void);
 
+/* Where the innermost of the interpreter's loops on the calling thread keeps something in its own C frame; NULL where
+ * the thread runs none, or none that is known. */
+const void* hw_loop_anchor(const hw_memo* memo);
+
 /* The calling thread's current frame, to be compared only; NULL outside any. Needs the GIL. */
 const void* hw_current_frame(void);
 

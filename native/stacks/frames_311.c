@@ -76,6 +76,14 @@ static inline const hw_frame* top_frame_with_gil(hw_memo* memo) {
                                                                   : see_attached(memo, state);
 }
 
+/* A loop keeps a struct of its own there; outside any loop it is the state's. */
+static inline const void* loop_anchor(const hw_memo* memo) {
+    const PyThreadState* state = attached_state();
+    if ((const void*)state != memo->state || (state->thread_id != memo->thread && !g_states_move))
+        state = state_of_origin(state);
+    return state == NULL || state->cframe == &state->root_cframe ? NULL : state->cframe;
+}
+
 static inline int may_tag(const hw_memo* memo) {
     return (const void*)attached_state() == memo->state && !g_states_move;
 }

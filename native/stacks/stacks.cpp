@@ -85,9 +85,12 @@ Thread* Recorder::take_thread() noexcept {
     const hw_memo memo = t->memo;
     Thread* const next_of_all = t->next_of_all;
     const std::uint64_t ended_series = t->series;
+    NativeStack* const native = t->native;
     raw::madvise(t, round_up(sizeof(Thread), kPage), MADV_DONTNEED);
     t->next_of_all = next_of_all;
     t->ended_series = ended_series;
+    t->native = native;
+    if (native != nullptr) native->frames.forget(), native->frames.stack = {};
     t->memo = memo;
     t->memo.thread = 0;
     t->memo.state = nullptr;
@@ -204,6 +207,7 @@ bool Recorder::settle_top(Thread& t, hw_slot* changed) noexcept {
 std::uint32_t Recorder::account_at_top(Thread& t, Kind kind) {
     std::uint32_t& account = t.top->account[static_cast<std::uint32_t>(kind)];
     if (account == 0 && !t.top->is_internal()) {
+        if (native_frames_.are_wanted()) return account_of_native_frames(t, kind);  // never kept in t.top
         const std::uint32_t opened = accounts_.account(charged_node(t), kind);
         if (opened > LiveTable::kMaxAccount) throw capture::NoRoom{0};
         account = opened;

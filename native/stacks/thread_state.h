@@ -58,6 +58,8 @@ struct ThreadName {
     bool take(const char* name, NameOf from) noexcept;
 };
 
+struct NativeStack;
+
 struct Thread {
     // Of a slot: its node, and whether it is hiwater's own frame.
     static constexpr std::uint32_t kInternal = 1u << 31;
@@ -152,6 +154,7 @@ struct Thread {
     std::uint64_t series;        // that its name is of; see ThreadNames. 0: none
     std::uint64_t ended_series;  // that of the thread that had this state before
     std::uint32_t interval;      // of the accounts in `edges`; see Accounts::begin_interval()
+    NativeStack* native;         // where native frames are recorded
     bool is_to_move;             // to a node with its present name, at its next event: others were at the one it has
     Thread* next;
     static constexpr std::uint32_t kLineCursors = 32;

@@ -85,10 +85,11 @@ void Recorder::renew_wait(Thread& t) {
     if (!find_wait(t)) return;
     for (Thread::Edge& edge : t.edges) edge.account[0] = edge.account[1] = 0;
     t.no_frames.account[0] = t.no_frames.account[1] = 0;
+    if (t.native != nullptr) t.native->session = 0;
 }
 
-// The node that what is allocated on the stack in t.top is charged to. Under the lock.
-std::uint32_t Recorder::charged_node(Thread& t) {
+// The node that the Python stack in t.top is charged to. Under the lock.
+std::uint32_t Recorder::python_node(Thread& t) {
     const std::uint32_t node = t.top->node();
     if (t.is_main || is_owned(node)) return node;
     t.has_unowned = true;

@@ -4,6 +4,7 @@
  *   top_frame(memo)   the calling thread's current frame, or NULL; of a state that runs on another thread meanwhile:
  *                     NULL
  *   top_frame_with_gil(memo)  the same for a thread that holds the GIL, where a quick check can show it, and else NULL
+ *   loop_anchor(memo)  where the innermost loop on the calling thread keeps something in its C frame, or NULL
  *   may_tag(memo)    whether the frames of the memo can run on no other thread now: their state is attached to this one
  *   frame_instr(f)    the instruction pointer
  *   frame_code(f)     the code object, or NULL for an interpreter's helper frame
@@ -333,6 +334,8 @@ inline __attribute__((always_inline)) int hw_frames_are_settled_with_gil(hw_memo
 }
 
 int hw_frames_are_settled(hw_memo* memo, const void** instr) { return are_settled(memo, top_frame(memo), instr); }
+
+const void* hw_loop_anchor(const hw_memo* memo) { return loop_anchor(memo); }
 
 const void* hw_slot_code(const hw_slot* slot) { return frame_code((const hw_frame*)slot->frame); }
 

@@ -33,6 +33,8 @@ def start(
     run_folder: str = "",
     residency_snapshots: bool = True,
     code_bytes: tuple[int, int] = (0, 0),
+    native_frames: bool = False,
+    check_each: int = 0,
 ) -> str:
     """Record every allocation of this process into a new capture at `path`, with the permissions `mode`; return its
     path, which is another where a capture of a living process is there.
@@ -47,8 +49,9 @@ def start(
     recorded; it is the entry for their environment, to which the folder of the run is added. `run_folder` is that
     folder in a process that was started so, "" in the first one. `code_bytes` is resident memory of hiwater's own code,
     pages of files and others: it counts as overhead. Without `residency_snapshots`, the capture does not tell where
-    resident pages were, and the recording ends faster. Raises EngineFault when recording already, OSError (with errno)
-    when the capture cannot be made.
+    resident pages were, and the recording ends faster. With `native_frames`, stacks have them, too; of each
+    `check_each` walks one is compared with the compiler's own unwinder. Raises EngineFault when recording already, or
+    where native frames cannot be had, OSError (with errno) when the capture cannot be made.
     """
 
 def limit_address_space(bytes: int) -> None:  # noqa: A002

@@ -1,0 +1,162 @@
+#include "stacks/native_frames.h"
+
+#include <limits.h>
+#include <unistd.h>
+
+#include <cstring>
+
+#include "base/raw_calls.h"
+#include "session/recorder.h"
+
+namespace hiwater {
+
+using capture::CodeKind;
+using capture::Owner;
+
+namespace {
+
+// Addresses of no code, for the edges of what stands in the place of frames.
+constexpr std::uintptr_t kUnknownFrames = 1;
+
+const void* anchor_of(void* memo) { return hw_loop_anchor(static_cast<hw_memo*>(memo)); }
+
+// A library that was loaded by a path without a root has the folder of that moment, which is mostly that of now.
+std::string_view path_of(const unwind::Module& module, const std::string& program, char (&room)[2 * PATH_MAX]) {
+    const std::string_view given = module.path == nullptr ? "" : module.path;
+    if (given.empty()) return program;
+    const bool is_relative = given[0] != '/' && given.find('/') != std::string_view::npos && given.size() < PATH_MAX;
+    const long folder = is_relative ? raw::syscall(SYS_getcwd, room, PATH_MAX - 1) : 0;  // with its NUL
+    if (folder <= 0 || room[0] != '/') return given;
+    room[folder - 1] = '/';
+    ::memcpy(room + folder, given.data(), given.size());
+    return {room, static_cast<std::size_t>(folder) + given.size()};
+}
+
+std::string path_of_program() {
+    char path[4096];
+    const ssize_t n = ::readlink("/proc/self/exe", path, sizeof path);
+    return {path, n > 0 ? static_cast<std::size_t>(n) : 0};
+}
+
+}  // namespace
+
+void NativeFrames::begin(capture::CaptureFile& file, const unwind::Scope& scope) {
+    are_wanted_ = scope.is_wanted;
+    modules_.attach(file, capture::Table::modules);
+    if (!are_wanted_) return;
+    file.header().version = capture::kNativeVersion;
+    unwinder_.begin(scope);
+    program_ = path_of_program();
+    modules_.append({});
+    generated_code_ = tree_.code("[generated code]", {}, 0, CodeKind::native);
+    unknown_code_ = tree_.code("[unknown frames]", {}, 0, CodeKind::native);
+}
+
+[[gnu::always_inline]] inline NativeStack* NativeFrames::stack_of(Thread& t, std::uint32_t session,
+                                                                  std::uint32_t interval) noexcept {
+    NativeStack* stack = t.native;
+    if (stack == nullptr) {
+        stack = t.native = static_cast<NativeStack*>(map_pages(round_up(sizeof(NativeStack), kPage)));
+        if (stack == nullptr) return nullptr;
+        stack->frames.forget();
+    } else if (stack->session == session && stack->interval == interval) [[likely]] {
+        return stack;
+    }
+    stack->session = session;
+    stack->interval = interval;
+    stack->below = UINT32_MAX;
+    ::memset(stack->charged, 0, sizeof stack->charged);
+    zero_pages(stack->edges, sizeof stack->edges);
+    return stack;
+}
+
+[[gnu::always_inline]] inline NativeStack::Edge* NativeFrames::find(Thread& t, NativeStack& stack, std::uint32_t node) {
+    unwind::Frames& frames = stack.frames;
+    const std::uint32_t below = node;
+    unwinder_.walk({anchor_of, &t.memo}, &frames);
+    if (stack.unloadings != frames.unloadings) [[unlikely]] {
+        stack.unloadings = frames.unloadings;
+        zero_pages(stack.edges, sizeof stack.edges);
+    }
+    NativeStack::Edge* edge = nullptr;
+    const auto go_to = [&](std::uintptr_t address) {
+        edge = &stack.edge_of(address, node);
+        if (edge->address != address || edge->parent != node) [[unlikely]] {
+            *edge = {0, node, 0, {0, 0}};
+            edge->node = child(node, address);
+            edge->address = address;
+        }
+        node = edge->node;
+    };
+    std::uint32_t i = unwind::Frames::kMost;
+    if (stack.below == node && frames.same_from != i) {
+        i = frames.same_from + (frames.same_from == frames.first);  // the innermost frame's edge is wanted
+        if (i != unwind::Frames::kMost) node = frames.at[i].node;
+    } else {
+        stack.below = UINT32_MAX;  // until all is known: what follows may throw
+        if (frames.end == unwind::End::unknown || frames.end == unwind::End::limit) go_to(kUnknownFrames);
+    }
+    while (i-- > frames.first) {
+        go_to(frames.at[i].address);
+        frames.at[i].node = node;
+    }
+    stack.below = below;
+    return edge;
+}
+
+std::uint32_t NativeFrames::child(std::uint32_t parent, std::uintptr_t address) {
+    if (address == kUnknownFrames) return tree_.child(parent, unknown_code_, 0);
+    if (unwinder_.is_own(address)) return parent;
+    unwind::Module* const module = unwinder_.module_of(address);
+    const std::uintptr_t offset = module == nullptr ? 0 : address - module->bias;
+    if (module == nullptr || offset > UINT32_MAX) return tree_.child(parent, generated_code_, 0);
+    return tree_.child(parent, code_of(*module), static_cast<std::uint32_t>(offset));
+}
+
+// The module's code, and its record where it has none yet: one that was unloaded may come back to its place.
+std::uint32_t NativeFrames::code_of(unwind::Module& module) {
+    if (module.code_number != 0) return module.code_number;
+    char room[2 * PATH_MAX];
+    const std::string_view path = path_of(module, program_, room);
+    const std::uint32_t text = tree_.string(path), identity = tree_.string(module.identity);
+    for (std::uint32_t i = 1; i < modules_.size(); ++i) {
+        const capture::ModuleRecord& known = modules_[i];
+        if (known.path == text && known.identity == identity && known.bias == module.bias)
+            return module.code_number = known.code;
+    }
+    const std::size_t slash = path.rfind('/');
+    const std::string_view name = slash == std::string_view::npos ? path : path.substr(slash + 1);
+    const auto number = static_cast<std::uint32_t>(modules_.size());
+    const std::uint32_t code = tree_.code(name, path, number, CodeKind::native);
+    modules_.append({module.start, module.end, module.bias, text, identity, code, 0});
+    return module.code_number = code;
+}
+
+// The innermost native frame of the stack in t.top; null where there is none.
+[[gnu::always_inline]] inline NativeStack::Edge* Recorder::native_edge(Thread& t) {
+    NativeStack* const stack = native_frames_.stack_of(t, session_, interval_);
+    if (stack == nullptr) return nullptr;
+    const std::uint32_t node = t.top->node();
+    auto& known = stack->charged[node % NativeStack::kCharged];
+    if (known.node != node || node == 0) known = {node, python_node(t)};
+    return native_frames_.find(t, *stack, known.charged);
+}
+
+// As account_at_top(), where native frames belong to the stack: they may differ at every event.
+std::uint32_t Recorder::account_of_native_frames(Thread& t, capture::Kind kind) {
+    std::uint32_t none = 0;
+    NativeStack::Edge* const edge = native_edge(t);
+    std::uint32_t& account = edge == nullptr ? none : edge->account[static_cast<std::uint32_t>(kind)];
+    if (account != 0) return account;
+    const std::uint32_t opened = accounts_.account(edge == nullptr ? python_node(t) : edge->node, kind);
+    if (opened > LiveTable::kMaxAccount) throw capture::NoRoom{0};
+    return account = opened;
+}
+
+// The node that what is allocated on the stack in t.top is charged to. Under the lock.
+std::uint32_t Recorder::charged_node(Thread& t) {
+    const NativeStack::Edge* const edge = native_frames_.are_wanted() ? native_edge(t) : nullptr;
+    return edge == nullptr ? python_node(t) : edge->node;
+}
+
+}  // namespace hiwater

@@ -1,0 +1,68 @@
+// The native frames of a stack: nodes of the call tree below the innermost Python frame, for the code between it and
+// the allocator. Only in a recording that wants them. Callers hold the recorder's lock.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "capture/capture_file.h"
+#include "stacks/call_tree.h"
+#include "stacks/thread_state.h"
+#include "unwind/unwinder.h"
+
+namespace hiwater {
+
+// What a recording of native frames keeps for each thread.
+struct NativeStack {
+    // (parent node, return address) -> node, and its accounts of the two kinds that come from every line.
+    struct Edge {
+        std::uintptr_t address;
+        std::uint32_t parent, node;
+        std::uint32_t account[2];  // 0: not opened yet
+    };
+    static constexpr std::uint32_t kEdges = 8192, kCharged = 256;
+
+    Edge& edge_of(std::uintptr_t address, std::uint32_t parent) noexcept {
+        const std::uint64_t place = (address ^ parent * 0x9e3779b97f4a7c15ULL) * 0x9e3779b97f4a7c15ULL;
+        return edges[place >> 51];
+    }
+
+    unwind::Frames frames;
+    std::uint32_t session, interval, unloadings;  // of what follows
+    std::uint32_t below;                          // what the frames' nodes are below; UINT32_MAX: they have none
+    struct {
+        std::uint32_t node, charged;
+    } charged[kCharged];  // the Python stack -> the node that its memory is charged to
+    Edge edges[kEdges];
+    static_assert(kEdges == 1u << (64 - 51));
+};
+
+class NativeFrames {
+public:
+    explicit NativeFrames(CallTree& tree) noexcept : tree_(tree) {}
+
+    void begin(capture::CaptureFile& file, const unwind::Scope& scope);
+    bool are_wanted() const noexcept { return are_wanted_; }
+    void forget() noexcept { unwinder_.forget(); }
+    void forget_in_child() noexcept { unwinder_.forget_in_child(); }
+    const unwind::Unwinder& unwinder() const noexcept { return unwinder_; }
+
+    // Both are defined where Recorder::native_edge() is: each function between a hook and the walk is one more frame.
+    // What a thread keeps, up to date; null where there is no memory for it.
+    NativeStack* stack_of(Thread& t, std::uint32_t session, std::uint32_t interval) noexcept;
+    // The innermost of the thread's native frames, below `node`; null where there is none.
+    NativeStack::Edge* find(Thread& t, NativeStack& stack, std::uint32_t node);
+
+private:
+    std::uint32_t child(std::uint32_t parent, std::uintptr_t address);
+    std::uint32_t code_of(unwind::Module& module);
+
+    CallTree& tree_;
+    unwind::Unwinder unwinder_;
+    capture::FileTable<capture::ModuleRecord> modules_;
+    std::string program_;
+    std::uint32_t generated_code_ = 0, unknown_code_ = 0;
+    bool are_wanted_ = false;
+};
+
+}  // namespace hiwater

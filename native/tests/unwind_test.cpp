@@ -1,0 +1,250 @@
+// Walks are compared with what the compiler's own unwinder finds, over frames of every shape that compilers make.
+#include <alloca.h>
+#include <dlfcn.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <string.h>
+#include <unwind.h>
+
+#include <cstdint>
+#include <memory>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+#include "support.h"
+#include "unwind/unwinder.h"
+
+namespace hiwater::tests {
+
+namespace {
+
+using unwind::End;
+using unwind::Frames;
+
+const void* g_anchor = nullptr;  // where the loop of a test keeps something
+const void* anchor(void*) { return g_anchor; }
+
+struct Walker {
+    unwind::Unwinder unwinder;
+    Frames frames{};
+    Walker() {
+        REQUIRE(unwind::prepare());
+        frames.forget();
+        unwinder.begin({true, {}, {}, 1});
+    }
+    void walk() { unwinder.walk({anchor, nullptr}, &frames); }
+};
+Walker* g_walker = nullptr;
+volatile int g_sink = 0;
+std::uint64_t* leaf_again = nullptr;  // counts walks that needed less than the whole
+
+// The innermost function of every test: walks, and compares all frames.
+[[gnu::noinline]] void leaf() {
+    std::vector<std::uintptr_t> expected;
+    expected.reserve(8192);
+    _Unwind_Backtrace(
+        [](_Unwind_Context* context, void* to) {
+            static_cast<std::vector<std::uintptr_t>*>(to)->push_back(_Unwind_GetIP(context));
+            return _URC_NO_REASON;
+        },
+        &expected);
+    g_walker->walk();
+    const Frames& found = g_walker->frames;
+    // The first frame of each stands in this function, at another call.
+    REQUIRE(found.count() > 0);
+    REQUIRE(expected.size() >= found.count());
+    for (std::uint32_t i = 1; i < found.count(); ++i) REQUIRE(found.address(i) == expected[i]);
+    if (g_anchor == nullptr && expected.size() <= Frames::kMost) CHECK(found.end == End::root);
+    if (g_anchor != nullptr) CHECK(found.end == End::loop);
+    if (leaf_again != nullptr && found.same_from != Frames::kMost) ++*leaf_again;
+    g_sink = g_sink + 1;
+}
+
+using Next = void (*)(int);
+[[gnu::noinline]] void plain(int left);
+[[gnu::noinline]] void fixed_by_size(int left) {
+    volatile char* room = static_cast<char*>(alloca(static_cast<std::size_t>(left) * 40 + 8));
+    room[0] = 1;
+    plain(left - 1);
+    g_sink = room[0];
+}
+[[gnu::noinline]] void realigned(int left) {
+    alignas(64) volatile double lanes[8] = {1};
+    plain(left - 1);
+    g_sink = static_cast<int>(lanes[0]);
+}
+[[gnu::noinline]] void realigned_by_size(int left) {
+    alignas(128) volatile double lanes[16] = {1};
+    volatile char* room = static_cast<char*>(alloca(static_cast<std::size_t>(left) * 24 + 8));
+    room[0] = 1;
+    plain(left - 1);
+    g_sink = static_cast<int>(lanes[0]) + room[0];
+}
+[[gnu::noinline]] void many_arguments(int a, int b, int c, int d, int e, int f, int g, int h, int left) {
+    plain(left - 1);
+    g_sink = a + b + c + d + e + f + g + h;
+}
+[[gnu::noinline]] void catching(int left) {
+    const auto kept = std::make_unique<int>(left);
+    try {
+        plain(left - 1);
+        if (left % 2 == 0) throw std::runtime_error("even");
+    } catch (const std::runtime_error&) {
+        leaf();
+    }
+    g_sink = *kept;
+}
+[[gnu::noinline]] void jumping(int left) {
+    jmp_buf back;
+    if (setjmp(back) == 0) {
+        plain(left - 1);
+        longjmp(back, 1);
+    }
+    leaf();
+}
+[[gnu::noinline]] void plain(int left) {
+    if (left <= 0) return leaf();
+    switch (left % 6) {
+        case 0:
+            fixed_by_size(left);
+            break;
+        case 1:
+            realigned(left);
+            break;
+        case 2:
+            realigned_by_size(left);
+            break;
+        case 3:
+            many_arguments(1, 2, 3, 4, 5, 6, 7, 8, left);
+            break;
+        case 4:
+            catching(left);
+            break;
+        default:
+            jumping(left);
+    }
+    g_sink = g_sink + left;
+}
+
+// Byte by byte, as the sanitizer finds its own room between constants that lie in front of the tables.
+[[gnu::no_sanitize("address")]] void copy_bytes(const unwind::Bytes& from, std::uint8_t* to) {
+    for (const volatile std::uint8_t* at = from.start; at != from.end; ++at) *to++ = *at;
+}
+
+}  // namespace
+
+TEST_SUITE_BEGIN("unwind");
+
+TEST_CASE("every frame is found, whatever it has on its stack") {
+    Walker walker;
+    g_walker = &walker;
+    for (int depth = 0; depth < 20; ++depth) plain(depth);
+    CHECK(walker.unwinder.figures().mismatches == 0);
+    CHECK(walker.unwinder.figures().unknown == 0);
+    CHECK(walker.unwinder.figures().checked == walker.unwinder.figures().walks);
+}
+
+TEST_CASE("a thread's stack is walked to its first function") {
+    Walker walker;
+    g_walker = &walker;
+    pthread_t thread;
+    REQUIRE(pthread_create(
+                &thread, nullptr,
+                [](void*) -> void* {
+                    plain(7);
+                    return nullptr;
+                },
+                nullptr) == 0);
+    pthread_join(thread, nullptr);
+    CHECK(walker.unwinder.figures().mismatches == 0);
+}
+
+TEST_CASE("a library's unloading makes its rules void") {
+    Walker walker;
+    g_walker = &walker;
+    plain(3);
+    const std::size_t before = walker.unwinder.rules();
+    unwind::note_unloading();
+    leaf();
+    CHECK(walker.unwinder.rules() < before);
+    CHECK(walker.unwinder.figures().mismatches == 0);
+}
+
+// As the interpreter's: it has something in its frame, and calls everything.
+[[gnu::noinline]] void loop(Trace& trace, int depth) {
+    volatile int kept = 0;
+    const void* const outer = std::exchange(g_anchor, const_cast<const int*>(&kept));
+    for (int i = 0; i < 100; ++i) {
+        plain(static_cast<int>(trace.below(14)));
+        if (depth > 0 && trace.one_in(20)) loop(trace, depth - 1);
+        kept = i;
+    }
+    g_anchor = outer;
+}
+
+TEST_CASE("what stays of a stack is not walked again, and is right") {
+    Walker walker;
+    const unwind::Module* const program = walker.unwinder.module_of(reinterpret_cast<std::uintptr_t>(&loop));
+    REQUIRE(program != nullptr);
+    walker.unwinder.begin({true, {program->start, program->end}, {}, 1});
+    g_walker = &walker;
+    std::uint64_t joined = 0;
+    for_seeds(4, [&](Trace& trace) {
+        loop(trace, 2);
+        leaf_again = &joined;
+        loop(trace, 2);
+        leaf_again = nullptr;
+    });
+    CHECK(joined > 1000);
+    CHECK(walker.unwinder.figures().mismatches == 0);
+}
+
+TEST_CASE("a stack deeper than the limit is truncated") {
+    Walker walker;
+    g_walker = &walker;
+    plain(400);
+    CHECK(walker.frames.count() <= Frames::kMost);
+    CHECK(walker.unwinder.figures().limit > 0);
+    CHECK(walker.unwinder.figures().mismatches == 0);
+}
+
+TEST_CASE("tables that lie lead nowhere beyond their bytes") {
+    Walker walker;
+    g_walker = &walker;
+    plain(12);
+    std::vector<std::uintptr_t> addresses;
+    for (std::uint32_t i = 0; i < walker.frames.count(); ++i) addresses.push_back(walker.frames.address(i));
+    const unwind::Module* const module = walker.unwinder.module_of(addresses[0]);
+    REQUIRE(module != nullptr);
+    REQUIRE(module->header != nullptr);
+    const std::size_t bytes = static_cast<std::size_t>(module->tables.end - module->tables.start);
+    const auto header = static_cast<std::size_t>(module->header - module->tables.start);
+    for_seeds(40, [&](Trace& trace) {
+        // A copy on the heap, which a sanitizer watches the ends of.
+        const std::unique_ptr<std::uint8_t[]> copy(new std::uint8_t[bytes]);
+        copy_bytes(module->tables, copy.get());
+        const unwind::Bytes tables{copy.get(), copy.get() + bytes};
+        const auto moved = [&](std::uintptr_t address) {
+            return address - reinterpret_cast<std::uintptr_t>(module->tables.start) +
+                   reinterpret_cast<std::uintptr_t>(copy.get());
+        };
+        for (const std::uintptr_t address : addresses)
+            if (walker.unwinder.module_of(address) == module)
+                CHECK(unwind::rule_of(tables, tables.start + header, {}, moved(address)) ==
+                      unwind::rule_of(module->tables, module->header, {}, address));
+        for (int mutant = 0; mutant < 250; ++mutant) {
+            if (mutant % 4 == 0) copy_bytes(module->tables, copy.get());  // many changes leave no table to be read
+            const std::size_t from = trace.one_in(4) ? header : header + trace.below(bytes - header);
+            for (std::uint64_t i = trace.below(12) + 1; i-- > 0;)
+                copy[from + trace.below(std::min<std::size_t>(bytes - from, 4096))] =
+                    static_cast<std::uint8_t>(trace.word());
+            for (const std::uintptr_t address : addresses)
+                unwind::rule_of(tables, tables.start + header, tables, moved(address));
+        }
+    });
+}
+
+TEST_SUITE_END();
+
+}  // namespace hiwater::tests
