@@ -51,6 +51,9 @@ def _command(name: str) -> list[str | Path]:
         return [*C, EXTENSIONS / "heap.c", *LINKINGS[name]]
     if name == "arrays":
         return [*FORTRAN, EXTENSIONS / "arrays.f90", "-J", libraries()]
+    if name == "native_frames":
+        flags = ["-O2", "-fomit-frame-pointer", "-Wno-infinite-recursion"]  # one ends in longjmp
+        return [*CXX, *flags, EXTENSIONS / f"{name}.cpp"]
     if name in ("objects", "farewell", "doors"):
         return [*CXX, EXTENSIONS / f"{name}.cpp"]
     if name in ("forgetful", "lines", "moving_states", "returning", "stepped"):

@@ -45,7 +45,7 @@ MOST_RECORDS = {
     "slices": 100_000, "slice_entries": 1 << 27, "timeline": 1_000_000, "facts": 100_000, "markers": 500_000, "residency": 200_000,
     "large_blocks": 200_000, "pressure": 200_000, "devices": 256, "device_samples": 4_000_000, "device_terms": 500_000, "scopes": 100_000,
     "live_snapshots": 10_000, "holder_searches": 1_000, "holder_paths": 2_000_000, "holder_blocks": 8_000_000,
-    "holder_references": 8_000_000, "relatives": 4_000_000, "processes": 100_000, "process_samples": 50_000_000, "attached": 1 << 30,
+    "holder_references": 8_000_000, "relatives": 4_000_000, "modules": 10_000, "processes": 100_000, "process_samples": 50_000_000, "attached": 1 << 30,
 }  # fmt: skip
 """Of each table. Records of tables with few become objects of the reader."""
 
@@ -95,6 +95,7 @@ REFERENCES = (
     *(Reference("holder_searches", name, "strings", _TEXTS) for name in ("name", "failure")),
     *(Reference("holder_paths", name, "strings", _TEXTS) for name in ("label", "type")),
     Reference("holder_blocks", "account", "accounts"),
+    *(Reference("modules", name, "strings", _TEXTS) for name in ("path", "identity")), Reference("modules", "code", "codes"),
 )  # fmt: skip
 
 

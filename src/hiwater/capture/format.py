@@ -8,6 +8,8 @@ from __future__ import annotations
 
 MAGIC = b"\x89HIW\r\n\x1a\n"
 VERSION = 3
+NATIVE_VERSION = 4
+"""Of a capture with native frames."""
 
 # What allocates first, so that the allocated kinds are those below a number.
 KINDS = ("python", "native", "mapping", "device", "shared", "file", "attached", "reserved", "slack")
@@ -16,6 +18,6 @@ COUNTED_KINDS = KINDS[:5]
 DEVICE_HISTORY = "device history"
 """The recorder that captures made of another library's history name."""
 
-CODE_PYTHON, CODE_THREAD, CODE_NATIVE_THREAD, CODE_LABEL, CODE_WAIT = range(5)
+CODE_PYTHON, CODE_THREAD, CODE_NATIVE_THREAD, CODE_LABEL, CODE_WAIT, CODE_NATIVE = range(6)
 WAITED_FOR = "[waited for] "
 """What stands before the name of the function in a code of the kind CODE_WAIT."""

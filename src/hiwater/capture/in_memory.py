@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
+from hiwater.capture.native_frames import Frames, Namer
 from hiwater.capture.tables import Tables
 from hiwater.errors import CorruptCapture, HiwaterError
 
@@ -47,6 +48,7 @@ class LetGo:
         self._again, self._in_memory = again, in_memory
         self.also_own: Sequence[str] = ()
         """Installed packages whose code counts as the user's own, besides what the capture says."""
+        self._shows: tuple[Frames, Namer] | None = None
         self.path: Path = tables.path
         self.header: dict[str, Any] = tables.header
         """The numbers of the capture's header, by their names in `native/capture/format.h`."""
@@ -63,6 +65,8 @@ class LetGo:
         tables = self._tables = self._again()
         if tables.header != self.header:
             raise CorruptCapture(f"{str(self.path)!r} was replaced while it was being read", "read it again")
+        if self._shows is not None:
+            tables = self._tables = tables.showing(*self._shows)
         tables.also_own = self.also_own
         self._count()
         return tables
@@ -72,6 +76,12 @@ class LetGo:
         self.also_own = packages
         if self._tables is not None:
             self._tables.also_own = packages
+
+    def show_frames(self, frames: Frames, name: Namer) -> None:
+        """Show native frames, by these names. Before anything is asked of the tables."""
+        self._shows = frames, name
+        if self._tables is not None:
+            self._tables = self._tables.showing(frames, name)
 
     def _count(self) -> None:
         if self._in_memory is not None and self._again is not None and self._tables is not None:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from hiwater.capture import bounds
-from hiwater.capture.format import COUNTED_KINDS, KINDS, MAGIC, VERSION
+from hiwater.capture.format import COUNTED_KINDS, KINDS, MAGIC, NATIVE_VERSION, VERSION
 from hiwater.errors import CorruptCapture, ForeignFile, IncompatibleCapture, TruncatedCapture
 
 # What this reader needs of a capture; whatever else the schema names is read and left alone.
@@ -71,6 +71,7 @@ OPTIONAL_FIELDS: dict[str, tuple[str, ...]] = {
     "holder_blocks": ("path", "account", "blocks", "bytes"),
     "holder_references": ("from", "to", "references"),
     "relatives": ("at_ns", "resident_bytes", "shared_excess_bytes", "pid"),
+    "modules": ("path", "identity", "code"),
 }  # fmt: skip
 NEEDED_HEADER = (
     "extents_used", "state", "pid",
@@ -145,7 +146,7 @@ def read_start(first_bytes: bytes) -> HeaderStart:
         raise truncated()
     _, version, *places = _START.unpack_from(first_bytes)
     start = HeaderStart(version, *places)
-    if version != VERSION:
+    if version not in (VERSION, NATIVE_VERSION):
         raise incompatible("the capture", version, VERSION)
     has_header = _START.size <= start.header_bytes <= bounds.LARGEST_TEXT_BYTES
     if not has_header or not 2 <= start.schema_bytes <= bounds.LARGEST_TEXT_BYTES:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hiwater.capture import bounds, cells, ownership, sent_code
+from hiwater.capture import bounds, cells, native_frames, ownership, sent_code
 from hiwater.capture.format import CODE_PYTHON
 from hiwater.capture.paths import Ints, Paths, numbered, thread_roots
 from hiwater.capture.reader import Contents
@@ -72,8 +72,11 @@ class Tables:
         is_alive: bool = False,
         strings: Sequence[str] = (),
         facts: Iterable[tuple[str, str]] = (),
+        frames: native_frames.Frames = native_frames.Frames.python,
+        name: native_frames.Namer | None = None,
     ) -> None:
-        """`strings` and `facts` are at hand, and not in the contents."""
+        """`strings` and `facts` are at hand, and not in the contents. `frames` says which frames of a recording with
+        native ones stacks have, `name` their names."""
         self.is_alive = is_alive
         self.also_own: Sequence[str] = ()
         """Installed packages whose code counts as the user's own, besides what the capture says. Set before anything
@@ -81,6 +84,13 @@ class Tables:
         self.untouched: dict[int, int] | None = None
         """For each node, the bytes that were never touched, where large blocks do not tell it."""
         self._strings = Strings(contents, strings)
+        self._recorded = contents
+        self.has_native_frames = native_frames.has_native_frames(contents)
+        """Whether native frames were recorded."""
+        if self.has_native_frames and name is not None:
+            contents = native_frames.shown(contents, frames, self._strings.shown, self._strings.add, name)
+        elif self.has_native_frames:
+            contents = native_frames.without(contents)
         recorded = contents.tables["facts"]
         texts = [(self._strings[int(fact["key"])], self._strings[int(fact["value"])]) for fact in recorded]
         texts += facts
@@ -102,11 +112,16 @@ class Tables:
         self.account_is_sampled: npt.NDArray[np.bool_] = accounts["sampled"] != 0
         """For each account, whether it is of sampled blocks."""
         snapshots = self.get("live_snapshots")
-        self.has_several_accounts = bool(self.header["sample_bytes"]) or (snapshots is not None and len(snapshots) > 0)
+        has_snapshots = snapshots is not None and len(snapshots) > 0
+        self.has_several_accounts = bool(self.header["sample_bytes"]) or has_snapshots or self.has_native_frames
         """Whether a call path may have several accounts of one kind."""
 
     def __repr__(self) -> str:
         return f"<Tables of {str(self.path)!r}: {len(self['nodes']):,} rows in nodes, {len(self['accounts']):,} in accounts>"
+
+    def showing(self, frames: native_frames.Frames, name: native_frames.Namer) -> Tables:
+        """The same recording with stacks of these frames."""
+        return Tables(self._recorded, is_alive=self.is_alive, frames=frames, name=name)
 
     def __getitem__(self, name: str) -> Records:
         return self.contents.tables[name]

@@ -109,6 +109,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="an installed package whose code is yours, in addition to those given when the program was recorded; may be repeated",
     )  # fmt: skip
     parser.add_argument(
+        "--frames", choices=("python", "mixed", "native"), default="python",
+        help="of a recording with native frames (hiwater run --native): Python's alone (default), both, or native ones alone",
+    )  # fmt: skip
+    parser.add_argument(
         "--inverted", action="store_true", help="show functions that allocate first, and their callers below"
     )
     parser.add_argument(
@@ -295,6 +299,8 @@ def make_reports(paths: Sequence[str], arguments: argparse.Namespace) -> list[Re
     own = getattr(arguments, "own", ())
     for capture in run.captures if own else ():
         capture.count_as_own(own)
+    if getattr(arguments, "frames", "python") != "python":
+        _show_native_frames(run, arguments.frames)
     for capture in run.captures:
         with naming(str(capture.path)):
             report = Report(
@@ -316,6 +322,21 @@ def make_reports(paths: Sequence[str], arguments: argparse.Namespace) -> list[Re
                 _ = report.holdings
         reports.append(report)
     return reports
+
+
+def _show_native_frames(run: Run, frames: str) -> None:
+    """Have the captures of the run show native frames. Raises BadRequest if none has any."""
+    from hiwater.analysis.symbols.naming import FunctionNames
+    from hiwater.capture.native_frames import Frames
+
+    recorded = [capture for capture in run.captures if capture.tables.has_native_frames]
+    if not recorded:
+        raise BadRequest("no native frames were recorded", "record them with `hiwater run --native`")
+    names = FunctionNames()
+    for capture in recorded:
+        capture.show_frames(Frames(frames), names.of)
+    for remark in names.remarks():
+        say(remark)
 
 
 def _of_refused(run: Run) -> Run:

@@ -147,6 +147,7 @@ class ProgramRecording:
             children=arguments.children,
             snapshot_every=parse_duration(arguments.snapshot_every) if arguments.snapshot_every else 0,
             own=arguments.own,
+            native=arguments.native,
             notify=lambda text: say(f"warning: {text}"),
         )
         self._recorder.exclude_script(_outermost_file())

@@ -60,6 +60,8 @@ more options:
   --holders           at the end, search for what holds the program's objects: `hiwater holders FILE` shows it
   --snapshot-every T  note what is live after each interval T (10s, 5min): `hiwater leaks FILE` then shows what grows,
                       also in a program without markers, and `hiwater report FILE --kept` shows ages
+  --native            record the native frames, too: which C, C++, Rust or Fortran functions allocated, between your line and
+                      the allocator. `hiwater report FILE --frames mixed` shows them
   --standby           record nothing until `hiwater attach` requests it. Python processes that the program starts are in
                       standby, too: they have HIWATER=standby in their environment
   --no-argv           leave the program's arguments out of the capture
@@ -68,8 +70,8 @@ more options:
   -q, --quiet         print warnings only
   -v, --verbose       print what is being done
 
-settings: HIWATER_OUTPUT, HIWATER_SAMPLE, HIWATER_SAMPLE_SEED, HIWATER_LIMIT, HIWATER_LAST_WORDS, HIWATER_MODE, HIWATER_OWN, HIWATER_CHILDREN=0, HIWATER_ARGV=0, HIWATER_DEVICE_HISTORY=0, HIWATER_HOLDERS, HIWATER_SNAPSHOT_EVERY, HIWATER_FORMAT, HIWATER_OPEN, HIWATER_QUIET, HIWATER_VERBOSE in the environment, or
-output, sample, sample_seed, limit, last_words, mode, own, children, argv, device_history, holders, snapshot_every, format, open, quiet, verbose under [tool.hiwater] in pyproject.toml; the command line comes first.
+settings: HIWATER_OUTPUT, HIWATER_SAMPLE, HIWATER_SAMPLE_SEED, HIWATER_LIMIT, HIWATER_LAST_WORDS, HIWATER_MODE, HIWATER_OWN, HIWATER_CHILDREN=0, HIWATER_ARGV=0, HIWATER_DEVICE_HISTORY=0, HIWATER_HOLDERS, HIWATER_NATIVE, HIWATER_SNAPSHOT_EVERY, HIWATER_FORMAT, HIWATER_OPEN, HIWATER_QUIET, HIWATER_VERBOSE in the environment, or
+output, sample, sample_seed, limit, last_words, mode, own, children, argv, device_history, holders, native, snapshot_every, format, open, quiet, verbose under [tool.hiwater] in pyproject.toml; the command line comes first.
 
 exit codes: the program's own; 2 wrong options, 125 hiwater could not start, 126 Python cannot run the program, 127 not found.
 
@@ -96,6 +98,7 @@ FLAGS = {
     "--children": ("children", True),
     "--no-children": ("children", False),
     "--holders": ("holders", True),
+    "--native": ("native", True),
     "--standby": ("standby", True),
     "--no-argv": ("argv", False),
     "--device-history": ("device_history", True),
@@ -125,6 +128,7 @@ class RunArguments:
         "last_words",
         "limit",
         "mode",
+        "native",
         "open",
         "output",
         "own",
@@ -154,6 +158,7 @@ class RunArguments:
         self.device_history = settings.flag("device_history", True)
         self.open = settings.flag("open", False)
         self.holders = settings.flag("holders", False)
+        self.native = settings.flag("native", False)
         self.snapshot_every = settings.text("snapshot_every")
         self.own = settings.names("own")
         self.standby = False

@@ -48,6 +48,7 @@ def _record_here(entry: str) -> None:
             sample=fields["sample"],
             sample_seed=int(fields["seed"]),
             device_history=fields["history"] == "1",
+            native=fields["native"] == "1",
             mode=trust.mode_of(fields["mode"]),
             last_words=_escaped(bytes.fromhex(fields["words"]).decode()),
             snapshot_every=int(fields["every"]) / 1e9,

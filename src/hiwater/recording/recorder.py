@@ -92,6 +92,7 @@ class Recorder:
         snapshot_every: float = 0,
         residency_snapshots: bool = True,
         own: Sequence[str] = (),
+        native: bool = False,
         notify: Callable[[str], None] = _warn,
     ) -> None:
         """Describe a recording; nothing happens before `start()`.
@@ -106,8 +107,9 @@ class Recorder:
         log, and "" is none. Each `snapshot_every` seconds, what is live becomes a snapshot, for `hiwater leaks`; 0
         takes them at markers and phases only. Without `residency_snapshots`, the capture does not tell where resident
         pages were, and the recording ends faster. `own` names installed packages whose code is yours: a line of theirs
-        can be the one to change. `notify` is called with what the user must know at the start. Raises CaptureUnwritable
-        for an unknown `%`, BadSize for an invalid size, BadRequest for a seed of more than 64 bits.
+        can be the one to change. With `native`, stacks have the native frames between Python's and the allocator, for
+        `hiwater report --frames mixed`. `notify` is called with what the user must know at the start. Raises
+        CaptureUnwritable for an unknown `%`, BadSize for an invalid size, BadRequest for a seed of more than 64 bits.
         """
         # Made absolute now, because the program may change its folder before the stop.
         self._path = destination.absolute(destination.expand(os.fspath(path)))
@@ -136,6 +138,7 @@ class Recorder:
         self._notify = notify
         self._accelerators: Accelerators | None = None
         self._own = own
+        self._native = native
         self._own_code: OwnCode | None = None
         self._run_id = os.urandom(8).hex() if children else ""
         self._first_process = ""
@@ -275,6 +278,8 @@ class Recorder:
                     run_folder=self._run_folder,
                     residency_snapshots=self._residency_snapshots,
                     code_bytes=code_bytes,
+                    native_frames=self._native,
+                    check_each=_checked_walks(),
                 )
         except OSError as error:
             self._forget()
@@ -291,7 +296,7 @@ class Recorder:
         """The entry for the environment of children, without its name, the process that adds it, and the folder at
         its end (see `recording.children`)."""
         return (
-            f"first={self._first_process or process_identity.this_process()};space={process_identity.number_space()};sample={self._sample_bytes};seed={self._sample_seed};history={int(self._wants_histories)};every={self._interval_ns};"
+            f"first={self._first_process or process_identity.this_process()};space={process_identity.number_space()};sample={self._sample_bytes};seed={self._sample_seed};history={int(self._wants_histories)};native={int(self._native)};every={self._interval_ns};"
             f"mode={self._mode};words={self._last_words.encode().hex()};own={own_code.as_text().encode().hex()};"
             f"limit={self._facts.get('limit_bytes', '0')};lines={self._shows_last_lines};run={self._run_id};folder="
         )
@@ -451,6 +456,13 @@ class _ScopesNoted:
             self._pause.__exit__(kind, error, traceback)
 
 
+def _checked_walks() -> int:
+    """Of how many walks of native stacks one is compared with the compiler's own unwinder; 0: none. For tests: that
+    unwinder may wait for the dynamic linker's locks."""
+    each = os.environ.get("HIWATER_CHECK_UNWIND", "")
+    return int(each) if each.isdecimal() and len(each) < 10 else 0
+
+
 def record(
     path: str | os.PathLike[str],
     *,
@@ -462,12 +474,14 @@ def record(
     children: bool = False,
     snapshot_every: float = 0,
     own: Sequence[str] = (),
+    native: bool = False,
 ) -> Recorder:
     """Return a context manager that records every allocation inside its block into a capture at `path`. By default,
     only its owner may read the capture; `mode` changes that. `last_words` is the file for a line on what the process's
     memory was used for, if that nears its limit. With `children`, Python processes that this one starts inside the
     block are recorded, too, into the folder `PATH.d`: `hiwater.open_run()` reads all. With `snapshot_every`, `hiwater
     leaks` tests what grows from each so many seconds to the next. `own` names installed packages whose code is yours.
+    With `native`, stacks have native frames, too, for `hiwater report --frames mixed`.
 
         with hiwater.record("load.hiw") as recorder:
             table = load()
@@ -478,5 +492,5 @@ def record(
     """
     return Recorder(
         path, sample=sample, sample_seed=sample_seed, device_history=device_history, mode=mode, last_words=last_words, children=children,
-        snapshot_every=snapshot_every, own=own,
+        snapshot_every=snapshot_every, own=own, native=native,
     )  # fmt: skip

@@ -1,0 +1,111 @@
+// Functions that allocate below frames of many shapes. Each block has a size of its own, and stays.
+#include <alloca.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <stdexcept>
+#include <vector>
+
+#define KEEP [[gnu::noinline, gnu::noclone]]
+
+namespace shapes {
+
+volatile int g_after = 0;
+
+KEEP void* take(size_t bytes) {
+    void* block = malloc(bytes);
+    g_after = g_after + 1;
+    return block;
+}
+template <typename T>
+KEEP T* take_many(size_t count) {
+    T* block = static_cast<T*>(take(count * sizeof(T)));
+    g_after = g_after + 1;
+    return block;
+}
+KEEP void fixed_by_size(size_t room, size_t bytes) {
+    volatile char* on_stack = static_cast<char*>(alloca(room));
+    on_stack[0] = 1;
+    take(bytes);
+    g_after = on_stack[0];
+}
+KEEP void realigned(size_t room, size_t bytes) {
+    alignas(64) volatile double lanes[8] = {1};
+    fixed_by_size(room, bytes);
+    g_after = static_cast<int>(lanes[0]);
+}
+KEEP void thrower(int depth) {
+    if (depth == 0) throw std::runtime_error("here");
+    thrower(depth - 1);
+    g_after = depth;
+}
+
+}  // namespace shapes
+
+extern "C" {
+
+KEEP void third(size_t bytes) {
+    shapes::take(bytes);
+    shapes::g_after = 3;
+}
+KEEP void second(size_t bytes) {
+    third(bytes);
+    shapes::g_after = 2;
+}
+KEEP void first(size_t bytes) {
+    second(bytes);
+    shapes::g_after = 1;
+}
+KEEP void many(size_t bytes) {
+    shapes::take_many<long>(bytes / sizeof(long));
+    shapes::g_after = 1;
+}
+KEEP void aligned(size_t room, size_t bytes) {
+    shapes::realigned(room, bytes);
+    shapes::g_after = 1;
+}
+// As many stacks as there are rounds, whose frames lie elsewhere each time, with old return addresses in between.
+KEEP void wander(size_t rounds, size_t bytes) {
+    for (size_t i = 0; i < rounds; ++i) {
+        shapes::realigned(16 + i % 7 * 48, bytes);
+        shapes::fixed_by_size(64 + i % 5 * 80, bytes);
+        first(bytes);
+    }
+}
+KEEP void after_exception(size_t bytes) {
+    try {
+        shapes::thrower(10);
+    } catch (const std::runtime_error&) {
+        first(bytes);
+    }
+    shapes::g_after = 1;
+}
+KEEP void jump_back(jmp_buf back, int depth) {
+    if (depth == 0) longjmp(back, 1);
+    jump_back(back, depth - 1);
+    shapes::g_after = depth;
+}
+KEEP void after_jump(size_t bytes) {
+    jmp_buf back;
+    if (setjmp(back) == 0) jump_back(back, 10);
+    first(bytes);
+    shapes::g_after = 1;
+}
+KEEP void call_back(void (*python)(void)) {
+    python();
+    shapes::g_after = 1;
+}
+static void* thread_body(void* bytes) {
+    first(reinterpret_cast<size_t>(bytes));
+    return nullptr;
+}
+KEEP void in_thread(size_t bytes) {
+    pthread_t thread;
+    if (pthread_create(&thread, nullptr, thread_body, reinterpret_cast<void*>(bytes)) == 0)
+        pthread_join(thread, nullptr);
+    shapes::g_after = 1;
+}
+
+}  // extern "C"

@@ -1,0 +1,278 @@
+"""Native frames in stacks: `hiwater run --native`, and how reports show them."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+import compiled
+import hiwater
+from hiwater.analysis.symbols.naming import FunctionNames
+from hiwater.capture.native_frames import Frames
+from recording import child_environment, needs_engine
+
+pytestmark = needs_engine
+
+HEAD = """\
+import ctypes, sys
+native = ctypes.CDLL(sys.argv[1])
+"""
+
+
+def record(folder: Path, program: str, *options: str, environment: Mapping[str, str] = {}) -> Path:
+    (folder / "program.py").write_text(HEAD + textwrap.dedent(program))
+    done = subprocess.run(
+        [sys.executable, "-m", "hiwater", "run", "-q", *options, "-o", "run.hiw", "program.py", compiled.library("native_frames")],
+        cwd=folder, capture_output=True, text=True, timeout=120, check=False, env=child_environment(environment),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    (folder / "out").write_text(done.stdout)
+    return folder / "run.hiw"
+
+
+def stacks(path: Path, bytes_: int, frames: Frames = Frames.mixed, cache: Path | None = None) -> list[list[str]]:
+    """The functions of the stacks that hold blocks of this size at the end, root first."""
+    capture = hiwater.open(path)
+    if frames is not Frames.python:
+        capture.show_frames(frames, FunctionNames(cache or path.parent / "cache").of)
+    assert capture.problems() == []
+    found = [
+        one for one in capture.end.stacks if one.bytes and one.bytes % bytes_ == 0 and one.bytes // one.blocks == bytes_
+    ]
+    return [[frame.function for frame in one.frames] for one in found]
+
+
+def native_part(stack: list[str]) -> list[str]:
+    """From the library's first function on."""
+    names = ("first", "many", "aligned", "wander", "after_exception", "after_jump", "in_thread")
+    return stack[next(i for i, name in enumerate(stack) if name in names) :]
+
+
+def test_the_functions_of_a_library_are_below_the_line_that_called_it(tmp_path: Path) -> None:
+    path = record(tmp_path, """
+        def work():
+            native.first(10_007)
+            native.many(20_008)
+            native.aligned(100, 30_011)
+            native.after_exception(40_013)
+            native.after_jump(50_021)
+        work()
+    """, "--native")  # fmt: skip
+    chain = ["first", "second", "third", "shapes::take(unsigned long)"]
+    (found,) = stacks(path, 10_007)
+    assert native_part(found) == chain
+    assert found[:2] == ["<module>", "work"]
+    (found,) = stacks(path, 20_008)
+    assert native_part(found) == ["many", "long* shapes::take_many<long>(unsigned long)", chain[-1]]
+    (found,) = stacks(path, 30_011)
+    shapes = ["shapes::realigned(unsigned long, unsigned long)", "shapes::fixed_by_size(unsigned long, unsigned long)"]
+    assert native_part(found) == ["aligned", *shapes, chain[-1]]
+    assert native_part(stacks(path, 40_013)[0]) == ["after_exception", *chain]
+    assert native_part(stacks(path, 50_021)[0]) == ["after_jump", *chain]
+
+
+def test_native_frames_end_at_the_innermost_python_frame(tmp_path: Path) -> None:
+    path = record(tmp_path, """
+        def inner():
+            native.first(10_007)
+        back = ctypes.CFUNCTYPE(None)(inner)
+        def outer():
+            native.call_back(back)
+        outer()
+    """, "--native")  # fmt: skip
+    (found,) = stacks(path, 10_007)
+    assert found[:3] == ["<module>", "outer", "inner"]
+    assert "call_back" not in found
+    assert native_part(found)[0] == "first"
+
+
+def test_a_native_thread_is_followed_to_its_first_function(tmp_path: Path) -> None:
+    path = record(tmp_path, "native.in_thread(10_007)\n", "--native")
+    (found,) = stacks(path, 10_007)
+    assert native_part(found)[-4:] == ["first", "second", "third", "shapes::take(unsigned long)"]
+    assert "[unknown frames]" not in found
+    assert found[0] == "<module>"  # that started the thread
+
+
+def test_every_walk_finds_what_the_compilers_own_unwinder_finds(tmp_path: Path) -> None:
+    record(tmp_path, """
+        import json, threading
+        import hiwater._core as core
+        def work():
+            native.wander(3_000, 24)
+            kept = [json.dumps({"a": [number, {"b": [1.5]}]}) for number in range(4_000)]
+            kept += [sorted(map(str, range(20)), key=lambda text: (text,)) for _ in range(1_000)]
+        threads = [threading.Thread(target=work) for _ in range(2)]
+        for thread in threads: thread.start()
+        work()
+        for thread in threads: thread.join()
+        print({name: value for name, value in core.counters().items() if name.startswith("native_")})
+    """, "--native", environment={"HIWATER_CHECK_UNWIND": "1"})  # fmt: skip
+    counters = eval((tmp_path / "out").read_text())
+    assert counters["native_checked"] == counters["native_walks"] > 100_000
+    assert counters["native_mismatches"] == 0
+    assert counters["native_unknown"] == counters["native_cut"] == 0
+
+
+def test_reports_show_python_frames_unless_asked(tmp_path: Path) -> None:
+    """What a line has is the same with and without native frames."""
+    program = """
+        def work():
+            native.first(10_007)
+            native.many(20_008)
+            return [str(number) * 50 for number in range(2_000)]
+        kept = work()
+    """
+
+    def lines(*options: str) -> dict[tuple[str, ...], tuple[int, int]]:
+        capture = hiwater.open(record(tmp_path, program, *options))
+        stacks = [one for one in capture.end.stacks if one.frames and one.frames[-1].function == "work"]
+        return {tuple(map(str, one.frames)): (one.bytes, one.blocks) for one in stacks}
+
+    plain, native = lines(), lines("--native")
+    assert plain.keys() == native.keys()
+    for stack, (held, blocks) in plain.items():
+        assert native[stack][1] == pytest.approx(blocks, abs=20)
+        assert native[stack][0] == pytest.approx(held, abs=20_000)
+
+
+def test_a_report_names_the_libraries(tmp_path: Path) -> None:
+    path = record(tmp_path, "kept = [native.first(3_000_000), native.many(2_000_000)]\n", "--native")
+    command = [sys.executable, "-m", "hiwater", "report", str(path), "--at", "end"]
+    environment = child_environment({"XDG_CACHE_HOME": str(tmp_path / "cache")})
+
+    def report(*options: str) -> str:
+        done = subprocess.run(
+            [*command, *options], capture_output=True, text=True, timeout=60, env=environment, check=True
+        )
+        return done.stdout
+
+    assert "native_frames.so)" not in report("--format", "tree")
+    mixed = report("--frames", "mixed", "--format", "tree")
+    assert "shapes::take(unsigned long)" in mixed and "native_frames.so)" in mixed and "program.py:3" in mixed
+    alone = report("--frames", "native", "--format", "tree")
+    assert "second" in alone and "program.py:3" not in alone
+    files = json.loads(report("--frames", "native", "--by", "file", "--format", "json"))
+    assert "native_frames.so" in json.dumps(files)
+    report("--frames", "mixed", "--format", "html", "-o", str(tmp_path / "page.html"))
+    assert (tmp_path / "page.html").stat().st_size > 100_000
+
+
+def test_a_recording_without_native_frames_says_so(tmp_path: Path) -> None:
+    path = record(tmp_path, "native.first(10_007)\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "hiwater", "report", path, "--frames", "mixed"],
+        capture_output=True, text=True, timeout=60, check=False, env=child_environment(),
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "no native frames were recorded" in done.stderr
+
+
+def test_readers_of_the_former_version_refuse_native_frames(tmp_path: Path) -> None:
+    versions = [
+        int.from_bytes(record(tmp_path, "native.first(10_007)\n", *options).read_bytes()[8:12], "little")
+        for options in ((), ("--native",))
+    ]
+    assert versions == [3, 4]
+
+
+def test_sampled_recordings_and_children_have_native_frames(tmp_path: Path) -> None:
+    path = record(tmp_path, """
+        import os, subprocess
+        native.first(100_007)
+        if len(sys.argv) == 2:
+            child = os.fork()
+            if child == 0:
+                native.first(300_017)
+                os._exit(0)
+            os.waitpid(child, 0)
+            subprocess.run([sys.executable, __file__, sys.argv[1], "child"], check=True)
+    """, "--native", "--sample", "64KiB")  # fmt: skip
+    assert native_part(stacks(path, 100_007)[0])[:3] == ["first", "second", "third"]
+    run = hiwater.open_run(path)
+    assert len(run.captures) == 3
+    for capture in run.captures:
+        capture.show_frames(Frames.mixed, FunctionNames(tmp_path / "cache").of)
+        held = [one for one in capture.end.stacks if one.bytes in (100_007, 300_017)]
+        assert held and all("third" in [frame.function for frame in one.frames] for one in held)
+
+
+def test_a_file_that_is_another_now_gives_no_names(tmp_path: Path) -> None:
+    library = tmp_path / "copy.so"
+    shutil.copy(compiled.library("native_frames"), library)
+    path = record(tmp_path, f"""
+        native = ctypes.CDLL({str(library)!r})
+        native.first(10_007)
+    """, "--native")  # fmt: skip
+    shutil.copy(compiled.library("objects"), library)
+    names = FunctionNames(tmp_path / "fresh")
+    capture = hiwater.open(path)
+    capture.show_frames(Frames.mixed, names.of)
+    (found,) = [one for one in capture.end.stacks if one.bytes == 10_007]
+    assert [frame.function for frame in found.frames][-1].startswith("copy.so+0x")
+    assert str(library) in names.remarks()[0]
+    assert "changed since the recording" in names.remarks()[0]
+
+
+def test_names_that_were_found_once_outlive_the_file(tmp_path: Path) -> None:
+    library = tmp_path / "copy.so"
+    shutil.copy(compiled.library("native_frames"), library)
+    path = record(tmp_path, f"""
+        native = ctypes.CDLL({str(library)!r})
+        native.first(10_007)
+    """, "--native")  # fmt: skip
+    before = stacks(path, 10_007)
+    library.unlink()
+    assert stacks(path, 10_007) == before
+    (found,) = stacks(path, 10_007, cache=tmp_path / "empty")
+    assert found[-1].startswith("copy.so+0x")
+
+
+def test_another_library_in_the_place_of_one_that_was_unloaded(tmp_path: Path) -> None:
+    source = """#include <stdlib.h>
+        volatile int after;
+        __attribute__((noinline)) void* NAME(size_t bytes) { char room[SIZE]; __asm__("" :: "r"(room) : "memory");
+            void* block = malloc(bytes); after = 1; return block; }
+        void* enter(size_t bytes) { void* block = NAME(bytes); after = 2; return block; }"""
+    (tmp_path / "one.c").write_text(source)
+    for name, size in (("before", 16), ("behind", 4000)):
+        subprocess.run(
+            [*compiled.C, f"-DNAME={name}", f"-DSIZE={size}", tmp_path / "one.c", "-o", tmp_path / f"{name}.so"],
+            check=True,
+        )
+    path = record(tmp_path, """
+        import _ctypes
+        places = set()
+        for number, name in enumerate(["before", "behind"] * 3):
+            library = ctypes.CDLL(f"./{name}.so")
+            places.add(ctypes.cast(library.enter, ctypes.c_void_p).value >> 12)
+            library.enter(10_000 + number)
+            _ctypes.dlclose(library._handle)
+        print(len(places))
+    """, "--native")  # fmt: skip
+    assert int((tmp_path / "out").read_text()) == 1  # they were in one place, one after the other
+    capture = hiwater.open(path)
+    capture.show_frames(Frames.mixed, FunctionNames(tmp_path / "cache").of)
+    held = {tuple(frame.function for frame in one.frames[-2:]): one.bytes for one in capture.end.stacks}
+    assert held["enter", "before"] == 10_000 + 10_002 + 10_004
+    assert held["enter", "behind"] == 10_001 + 10_003 + 10_005
+
+
+def test_recording_with_record(tmp_path: Path) -> None:
+    program = """
+        import hiwater
+        with hiwater.record("inner.hiw", native=True):
+            native.first(10_007)
+    """
+    (tmp_path / "program.py").write_text(HEAD + textwrap.dedent(program))
+    subprocess.run(
+        [sys.executable, "program.py", compiled.library("native_frames")], cwd=tmp_path, check=True, timeout=60,
+        env={**os.environ, **child_environment()},
+    )  # fmt: skip
+    assert native_part(stacks(tmp_path / "inner.hiw", 10_007)[0])[0] == "first"
