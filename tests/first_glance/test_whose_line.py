@@ -4,6 +4,7 @@ where a thread waited."""
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -314,7 +315,7 @@ def test_each_line_that_waits_has_what_was_done_for_it(place: Place, sample: tup
         waited = {row.frame.line: row.bytes for row in ranking.lines if row.group == Group.waited}
         if waited.keys() >= {4, 5, 8, 12}:
             break
-    assert said.startswith("most waited for at program.py:8 in submit: 80.0 MiB")
+    assert re.match(r"most waited for at program\.py:8 in submit: 80\.\d MiB", said)  # a sample may add small blocks
     assert [round(waited[line] / SIZE) for line in (4, 5, 8)] == [1, 2, 4]
     assert 5 << 20 < waited[12] < 20 << 20
     # Its own lines lose nothing when the thread is waited for at another line.

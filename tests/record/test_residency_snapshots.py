@@ -121,7 +121,7 @@ while count < 2_000_000:
 
 def test_a_program_that_reaches_one_peak_after_another_spends_little_on_snapshots(tmp_path: Path) -> None:
     capture = hiwater.open(recorded(tmp_path, RISING))
-    assert 3 <= len(capture.residency_snapshots) <= 15
+    assert 3 <= len(capture.residency_snapshots) <= 30  # for 59 peaks; on a busy machine some are taken for the time
     look = highest(capture.residency_snapshots)
     assert look is not None
     assert look.resident_bytes >= capture.resident.peak_bytes * 0.95

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 
 import hiwater
 from hiwater._os import portable, trust
@@ -98,17 +97,27 @@ def _read_project(folder: str | None, marked: bytes) -> tuple[str, dict[str, obj
     """The nearest file that is no other user's: in the folders above, as /tmp, anybody may have put one, and it can
     name programs to run. The current folder's owner may be another user, as where a container has its project
     mounted."""
-    trusted = {0, portable.user_id()}
-    with suppress(OSError):
-        trusted.add(os.stat(folder or ".").st_uid)
+    trusted = {0, portable.user_id(), *_owners(folder or ".")}
     while folder is not None:
         file = os.path.join(folder, _PROJECT_FILE)
-        with suppress(OSError), open(trust.open_regular(file, follows=True), "rb") as stream:
-            if {os.lstat(file).st_uid, os.fstat(stream.fileno()).st_uid} <= trusted:
-                return file, _parse_project(file, stream.read(), marked)
+        try:
+            with open(trust.open_regular(file, follows=True), "rb") as stream:
+                is_trusted = {os.lstat(file).st_uid, os.fstat(stream.fileno()).st_uid} <= trusted
+                content = stream.read() if is_trusted else None
+        except OSError:
+            content = None
+        if content is not None:
+            return file, _parse_project(file, content, marked)
         parent = os.path.dirname(folder)
         folder = parent if parent != folder else None
     return "", {}
+
+
+def _owners(folder: str) -> tuple[int, ...]:
+    try:
+        return (os.stat(folder).st_uid,)
+    except OSError:
+        return ()
 
 
 def _parse_project(file: str, content: bytes, marked: bytes) -> dict[str, object]:
