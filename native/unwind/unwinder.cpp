@@ -130,8 +130,8 @@ inline bool Unwinder::leave_own(const Frame& start, ReadableStack& stack, Frame*
         first->address = word(path.distance[last]);
         if (scope_.own.contains(first->address)) continue;  // a longer one
         first->stack_pointer = start.stack_pointer + path.distance[last];
-        first->frame_pointer =
-            path.pointer_at == 0 ? start.frame_pointer : word_at(start.stack_pointer + path.pointer_at);
+        first->frame_pointer = path.pointer_at == OwnPath::kInRegister ? start.frame_pointer
+                                                                       : word_at(start.stack_pointer + path.pointer_at);
         return true;
     }
     return walk_own(start, stack, first);
@@ -151,8 +151,8 @@ bool Unwinder::walk_own(const Frame& start, ReadableStack& stack, Frame* first) 
             path.distance[path.count] = static_cast<std::uint32_t>(caller.stack_pointer - start.stack_pointer);
             path.caller[path.count++] = caller.address;
             if (frame.caller_pointer_at != nullptr)
-                path.pointer_at = static_cast<std::int32_t>(reinterpret_cast<std::uintptr_t>(frame.caller_pointer_at) -
-                                                            start.stack_pointer);
+                path.pointer_at = static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(frame.caller_pointer_at) -
+                                                             start.stack_pointer);
         }
         frame = caller;
     }

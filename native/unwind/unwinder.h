@@ -106,7 +106,8 @@ private:
         std::uint32_t count;
         std::uint32_t distance[kMost];  // of each caller's stack pointer from that of the walk
         std::uintptr_t caller[kMost];   // its address; the last one is the program's, and not compared
-        std::int32_t pointer_at;  // distance of the word with the last caller's frame pointer; 0: it is in its register
+        static constexpr std::uint32_t kInRegister = UINT32_MAX;
+        std::uint32_t pointer_at = kInRegister;  // distance of the word with the last caller's frame pointer
     };
     static constexpr std::uint32_t kOwnPaths = 16;
 
