@@ -84,7 +84,7 @@ def test_they_tell_of_the_workers_what_the_report_does(tmp_path: Path, method: s
     (about_refused,) = [line for line in lines if line.startswith(f"process {refused} ")]
     assert about_refused.endswith("a request for memory was refused, of 2.0 GiB at program.py:6 in work")
     (at_once,) = [line for line in lines if " allocated at once by " in line]
-    assert "most at program.py:9 in work: 57.2 MiB" in at_once
+    assert re.search(r"most at program\.py:9 in work: 57\.\d MiB", at_once)  # what else is live moves the moment
     assert lines[-1] == "capture run.hiw: read it with `hiwater report run.hiw`"
     assert are_first_lines_of_report(lines, tmp_path)
 

@@ -95,7 +95,7 @@ def test_an_interpreter_whose_file_has_capabilities_records_nothing(is_privilege
     )
     for file in (*Path(ours).glob("*hiwater*.p*"), *Path(ours).glob("_hiwater*")):
         (Path(copied) / file.name).write_bytes(file.read_bytes())
-    (Path(copied) / "ours.pth").write_text(ours)
+    (Path(copied) / "0_ours.pth").write_text(ours)  # before those that start hiwater
     rights = ["setcap", "cap_dac_read_search+ep", str(python)]
     if is_privileged and (
         shutil.which("setcap") is None or subprocess.run(rights, check=False, capture_output=True).returncode
