@@ -4,10 +4,11 @@
                                              [benchmark …]
 
 Run it with an interpreter that has pyperformance, what its benchmarks need, and the tools. A benchmark that does not
-run there is named. Each run is one process with one warm-up and two values. All runs of a benchmark have equally many
-loops, and so many that a plain value takes `--seconds`. The tools take turns, so that a slow minute of the machine hits
-all alike. Quoted are ratios of the shortest values, which pyperf takes within the process: starting a recording and
-ending it is not in them. Beside them stand ratios of the processor's time of the whole process, with start and end.
+run there is named, and one with several functions stands for its first. Each run is one process with one warm-up and
+two values. All runs of a benchmark have equally many loops, and so many that a plain value takes `--seconds`. The tools
+take turns, so that a slow minute of the machine hits all alike. Quoted are ratios of the shortest values, which pyperf
+takes within the process: starting a recording and ending it is not in them. Beside them stand ratios of the processor's
+time of the whole process, with start and end.
 
 Results go to `--results` as they come, one line of JSON for each benchmark. One that is there is not run again.
 `--write` puts the table into docs/performance.md.
@@ -54,9 +55,9 @@ def benchmarks(names: Sequence[str]) -> list[Any]:
 def run(tool: str, benchmark: Any, loops: int, values: int = 2) -> Run:
     """Raises ChildProcessError where the benchmark fails, with the end of what it said."""
     read, write = os.pipe()
-    words = [benchmark.runscript, *benchmark.extra_opts, "--worker", "-l", str(loops), "-n", str(values), "-w", "1"]
+    options = f"--worker --worker-task 0 -l {loops} -n {values} -w 1 --pipe {write}".split()
+    words = [benchmark.runscript, *benchmark.extra_opts, *options]
     with tempfile.TemporaryDirectory() as folder, open(read) as answer:
-        words += ["--pipe", str(write)]
         command = python(*words) if tool == "plain" else TOOLS[tool].command(Path(folder), words)
         before = os.times()
         process = subprocess.Popen(
