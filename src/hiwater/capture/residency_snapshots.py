@@ -15,6 +15,7 @@ from hiwater.capture.tables import Tables
 
 OVERHEAD = "hiwater's overhead"
 UNEXPLAINED = "unexplained"
+_NO_BLOCKS = np.dtype([("at_ns", "<u8")])
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +64,19 @@ def read_residency_snapshots(tables: Tables) -> tuple[ResidencySnapshot, ...]:
     if rows is None or len(rows) == 0:
         return ()
     starts = np.flatnonzero(np.diff(rows["at_ns"], prepend=rows["at_ns"][0] + 1) != 0)
-    ends = [*starts[1:].tolist(), len(rows)]
+    moments, ends = rows["at_ns"][starts], [*starts[1:].tolist(), len(rows)]
     blocks = tables.get("large_blocks")
-    if blocks is not None:
-        blocks = blocks[np.argsort(blocks["at_ns"], kind="stable")]
-    found = [_snapshot(tables, rows[start:end], blocks) for start, end in zip(starts.tolist(), ends, strict=True)]
+    blocks = np.zeros(0, _NO_BLOCKS) if blocks is None else blocks[np.argsort(blocks["at_ns"], kind="stable")]
+    first, last = (np.searchsorted(blocks["at_ns"], moments, side=side).tolist() for side in ("left", "right"))
+    columns = [rows[name].tolist() for name in ("part", "resident_bytes", "untouched_bytes")]
+    found = []
+    for number, (at_ns, start, end) in enumerate(zip(moments.tolist(), starts.tolist(), ends, strict=True)):
+        parts = tuple(
+            Part(tables.string(part), resident, untouched)
+            for part, resident, untouched in zip(*(column[start:end] for column in columns), strict=True)
+        )
+        large = _large_blocks(tables, blocks[first[number] : last[number]]) if first[number] < last[number] else ()
+        found.append(ResidencySnapshot(at_ns, sum(part.resident_bytes for part in parts), parts, large))
     # The unexplained is written last: without it, the process ended while the snapshot was taken.
     return tuple(snapshot for snapshot in found if snapshot.parts[-1].name == UNEXPLAINED)
 
@@ -77,21 +86,8 @@ def highest(snapshots: Iterable[ResidencySnapshot]) -> ResidencySnapshot | None:
     return max(snapshots, key=lambda snapshot: snapshot.resident_bytes, default=None)
 
 
-def _snapshot(tables: Tables, rows: Records, blocks: Records | None) -> ResidencySnapshot:
-    names = [tables.string(int(number)) for number in rows["part"]]
-    parts = tuple(
-        Part(name, int(row["resident_bytes"]), int(row["untouched_bytes"]))
-        for name, row in zip(names, rows, strict=True)
-    )
-    at_ns = int(rows["at_ns"][0])
-    large = () if blocks is None else _large_blocks(tables, blocks, at_ns)
-    return ResidencySnapshot(at_ns, sum(part.resident_bytes for part in parts), parts, large)
-
-
-def _large_blocks(tables: Tables, blocks: Records, at_ns: int) -> tuple[LargeBlock, ...]:
-    """Those of `blocks`, ascending in time, of one moment."""
-    begin, end = np.searchsorted(blocks["at_ns"], np.array([at_ns, at_ns + 1], np.uint64))
-    rows, paths = blocks[begin:end], tables.paths
+def _large_blocks(tables: Tables, rows: Records) -> tuple[LargeBlock, ...]:
+    paths = tables.paths
     columns = (rows[name].tolist() for name in ("node", "bytes", "touched_bytes", "from_malloc"))
     return tuple(
         LargeBlock(paths.thread(node), node, paths, size, touched, bool(from_malloc))
