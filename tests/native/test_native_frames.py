@@ -203,13 +203,18 @@ def test_sampled_recordings_and_children_have_native_frames(tmp_path: Path) -> N
         assert held and all("third" in [frame.function for frame in one.frames] for one in held)
 
 
-def test_a_file_that_is_another_now_gives_no_names(tmp_path: Path) -> None:
+def recorded_with_a_copy(tmp_path: Path) -> tuple[Path, Path]:
+    """A library that a test may change or delete, and the capture of a program that used it."""
     library = tmp_path / "copy.so"
     shutil.copy(compiled.library("native_frames"), library)
-    path = record(tmp_path, f"""
+    return library, record(tmp_path, f"""
         native = ctypes.CDLL({str(library)!r})
         native.first(10_007)
     """, "--native")  # fmt: skip
+
+
+def test_a_file_that_is_another_now_gives_no_names(tmp_path: Path) -> None:
+    library, path = recorded_with_a_copy(tmp_path)
     shutil.copy(compiled.library("objects"), library)
     names = FunctionNames(tmp_path / "fresh")
     capture = hiwater.open(path)
@@ -221,12 +226,7 @@ def test_a_file_that_is_another_now_gives_no_names(tmp_path: Path) -> None:
 
 
 def test_names_that_were_found_once_outlive_the_file(tmp_path: Path) -> None:
-    library = tmp_path / "copy.so"
-    shutil.copy(compiled.library("native_frames"), library)
-    path = record(tmp_path, f"""
-        native = ctypes.CDLL({str(library)!r})
-        native.first(10_007)
-    """, "--native")  # fmt: skip
+    library, path = recorded_with_a_copy(tmp_path)
     before = stacks(path, 10_007)
     library.unlink()
     assert stacks(path, 10_007) == before

@@ -48,6 +48,16 @@ def entry(folder: Path, *, mode: int = 0o666) -> dict[str, str]:
     return {"HIWATER_RUN": fields}
 
 
+def started_by_other_user(
+    folder: Path, environment: dict[str, str], *command: str | Path
+) -> subprocess.CompletedProcess[str]:
+    """A shell of the other user's starts the command, as a person would."""
+    return subprocess.run(
+        as_other_user("sh", "-c", '"$0" "$@"; exit $?', *command),
+        cwd=folder, capture_output=True, text=True, timeout=60, check=False, env=child_environment(environment),
+    )  # fmt: skip
+
+
 def made_in(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
 
@@ -65,18 +75,8 @@ def test_a_helper_with_roots_rights_records_nothing(become: str, options: tuple[
     theirs.mkdir()
     theirs.chmod(0o777)
     for environment in (entry(theirs), {"HIWATER": "standby"}):
-        # A shell of the other user's starts it, as a person would.
         code = "import os; print(os.geteuid(), [name for name in os.listdir('/dev/shm') if f'-{os.getpid()}-' in name])"
-        shell = as_other_user("sh", "-c", '"$0" "$@"; exit $?', helper, *options, "-c", code)
-        done = subprocess.run(
-            shell,
-            cwd=theirs,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-            env=child_environment(environment),
-        )
+        done = started_by_other_user(theirs, environment, helper, *options, "-c", code)
         assert (done.returncode, done.stdout, done.stderr) == (0, "0 []\n", "")
     assert made_in(theirs) == []
 
@@ -104,16 +104,7 @@ def test_an_interpreter_whose_file_has_capabilities_records_nothing(is_privilege
     with shared_folder() as folder:
         os.chown(folder, UID, UID)
         folder.chmod(0o700)
-        shell = as_other_user("sh", "-c", '"$0" "$@"; exit $?', python, "-c", "import hiwater; print(7)")
-        done = subprocess.run(
-            shell,
-            cwd=folder,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-            env=child_environment(entry(folder)),
-        )
+        done = started_by_other_user(folder, entry(folder), python, "-c", "import hiwater; print(7)")
         assert (done.returncode, done.stdout, done.stderr) == (0, "7\n", "")
         assert bool(made_in(folder)) is not is_privileged
 

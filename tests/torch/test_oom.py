@@ -263,7 +263,7 @@ def test_an_error_of_cuda_itself_is_judged_by_what_the_driver_has_left(
     assert (
         f"the driver had {'' if answers else 'at most '}{1024 - taken}" in found.why and "left of 1.00 GiB" in found.why
     )
-    assert str(guard.report).splitlines()[0].endswith("were live that forward (/work/train.py:7) allocated")
+    assert str(guard.report).splitlines()[0].endswith(f"were live that forward ({STACK[0]['filename']}:7) allocated")
 
 
 def test_a_limit_that_was_set_is_no_fragmentation(large_card, tmp_path, monkeypatch):

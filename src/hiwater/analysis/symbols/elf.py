@@ -88,7 +88,7 @@ class ElfFile:
         return content
 
     def identity(self) -> str:
-        """What a recorder that runs beside the file would say of it: see native/unwind/modules.h."""
+        """What a recording has for this file: see native/unwind/modules.h."""
         segments = self._read(self._segments_at, self._segments * _SEGMENT.size)
         for kind, _, offset, _, _, size, _, _ in _SEGMENT.iter_unpack(segments):
             if kind == _NOTES and size <= _LARGEST_NOTES_BYTES and (found := _build_id(self._read(offset, size))):
