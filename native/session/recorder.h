@@ -314,6 +314,7 @@ private:
     void intern_slot(Thread& t, const hw_slot& slot, std::uint64_t key, Thread::Edge* edge);
     std::uint32_t account_at_top(Thread& t, capture::Kind kind);
     std::uint32_t account_of_native_frames(Thread& t, capture::Kind kind);
+    std::uint32_t opened_account(std::uint32_t node, capture::Kind kind);
     NativeStack::Edge* native_edge(Thread& t);
     bool is_owned(std::uint32_t node) const;
     std::uint64_t starter_of(pthread_t id);

@@ -148,9 +148,7 @@ std::uint32_t Recorder::account_of_native_frames(Thread& t, capture::Kind kind) 
     NativeStack::Edge* const edge = native_edge(t);
     std::uint32_t& account = edge == nullptr ? none : edge->account[static_cast<std::uint32_t>(kind)];
     if (account != 0) return account;
-    const std::uint32_t opened = accounts_.account(edge == nullptr ? python_node(t) : edge->node, kind);
-    if (opened > LiveTable::kMaxAccount) throw capture::NoRoom{0};
-    return account = opened;
+    return account = opened_account(edge == nullptr ? python_node(t) : edge->node, kind);
 }
 
 // The node that what is allocated on the stack in t.top is charged to. Under the lock.

@@ -208,10 +208,14 @@ std::uint32_t Recorder::account_at_top(Thread& t, Kind kind) {
     std::uint32_t& account = t.top->account[static_cast<std::uint32_t>(kind)];
     if (account == 0 && !t.top->is_internal()) {
         if (native_frames_.are_wanted()) return account_of_native_frames(t, kind);  // never kept in t.top
-        const std::uint32_t opened = accounts_.account(charged_node(t), kind);
-        if (opened > LiveTable::kMaxAccount) throw capture::NoRoom{0};
-        account = opened;
+        account = opened_account(charged_node(t), kind);
     }
+    return account;
+}
+
+std::uint32_t Recorder::opened_account(std::uint32_t node, Kind kind) {
+    const std::uint32_t account = accounts_.account(node, kind);
+    if (account > LiveTable::kMaxAccount) throw capture::NoRoom{0};
     return account;
 }
 
