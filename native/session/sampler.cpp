@@ -250,6 +250,7 @@ public:
     // The same where the reading was of all processes of the run.
     void note(const process::Shared& read, std::uint64_t now) noexcept {
         last_ = read;
+        faults_ = process::page_faults();
         is_to_wait_ = false;
         next_ns_ = calm_until_ns_ = std::max(next_ns_, now + kCalmPause * kMillisecond);
     }
@@ -258,8 +259,13 @@ public:
         next_ns_ = after_fork_ns_;
         calm_until_ns_ = 0;
     }
-    // Whether the first reading is still to come, which is then due at once.
-    bool end_wait() noexcept { return std::exchange(is_to_wait_, false); }
+    // Whether there is to be a last reading: the first is still to come, or much was touched, or copied, since the last
+    // one. It is then due at once.
+    bool is_due_at_end() noexcept {
+        if (!std::exchange(is_to_wait_, false) && !has_touched(process::resident_bytes())) return false;
+        next_ns_ = calm_until_ns_ = 0;
+        return true;
+    }
 
 private:
     static constexpr std::uint64_t kPause = 128, kCalmPause = 1024, kPauseAtFork = 8, kLeastPauseNs = 20 * kMillisecond;
@@ -272,7 +278,10 @@ private:
             return now >=
                    std::min(kPause * kPageNs * static_cast<std::uint64_t>(resident_bytes / kPageBytes), kMostWaitNs);
         if (now < next_ns_) return false;
-        return now >= calm_until_ns_ || (process::page_faults() - faults_) * kPageBytes >= resident_bytes / kFewTouched;
+        return now >= calm_until_ns_ || has_touched(resident_bytes);
+    }
+    bool has_touched(std::int64_t resident_bytes) const noexcept {
+        return (process::page_faults() - faults_) * kPageBytes >= resident_bytes / kFewTouched;
     }
 
     bool is_to_wait_;
@@ -465,7 +474,8 @@ void stop() noexcept {
         Recorder& recorder = hiwater::recorder();
         g_relatives.read_last(recorder, recorder.now_ns());
     }
-    if ((g_shared.end_wait() || has_waited) && !recorder().is_row_enough()) take_sample(Reads::shared_pages);
+    const bool is_shared_due = has_relatives() && g_shared.is_due_at_end();
+    if ((is_shared_due || has_waited) && !recorder().is_row_enough()) take_sample(Reads::shared_pages);
     g_files.release();
 }
 

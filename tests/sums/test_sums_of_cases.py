@@ -99,3 +99,11 @@ def test_a_pool_that_does_one_task_at_a_time_holds_one(tmp_path: Path) -> None:
     assert allocated is not None and allocated.at_most_bytes is not None
     assert 64 * MIB <= allocated.bytes <= allocated.at_most_bytes <= 75 * MIB
     assert main(["check", str(tmp_path / "run.hiw"), "--peak", "120MiB"]) == 0
+
+
+def test_what_a_child_copies_before_it_ends_is_in_the_resident_sum(tmp_path: Path) -> None:
+    """It ends long before its shared pages were to be read again."""
+    child = [["sleep", 150], ["objects", 1], ["sleep", 20], ["rewrite", 0]]
+    path, truth = record({"steps": [["hold", 80], ["sleep", 100], ["fork", {"steps": child}], ["join", 0]]}, tmp_path)
+    assert truth.pss_least_bytes > 170 * MIB
+    check_resident(hiwater.open_run(path), truth)

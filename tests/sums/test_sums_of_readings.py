@@ -100,3 +100,19 @@ def test_shared_memory_that_processes_touch_between_two_readings_counts_in_parts
     assert resident_at(found, 50) == 2 * 20 * MIB
     assert resident_at(found, 110) == pytest.approx((2 * 20 + 40) * MIB, abs=2 * MIB)
     assert found.resident is not None and abs(found.resident.bytes - (2 * 20 + 80) * MIB) <= 2 * MIB
+
+
+def test_a_process_that_gave_memory_back_since_it_was_read_shares_as_large_a_part_of_the_rest() -> None:
+    """It falls from 60 to 20 MiB at 100 ms, and the child ends before the next reading."""
+    first, second = recorded(1, 0, 0, 60 * MIB), ended(recorded(2, 20, 200, 60 * MIB, "fork"))
+    for at_ms in range(10, 300, 10):
+        first.now_ns = at_ms * MILLISECOND
+        first.sample(60 * MIB if at_ms < 100 else 20 * MIB)
+    shared, alone = (30, 60 * MIB, 30 * MIB), (250, 20 * MIB, 0)
+    found = machine(ended(first), second, read={1: [(10, 60 * MIB, 0), shared, alone], 2: [shared]})
+    assert resident_at(found, 50) == (30 + 30) * MIB
+    assert resident_at(found, 150) == (10 + 30) * MIB
+    (_, track), _ = found.resident_tracks
+    assert track.unmeasured is not None
+    at_150_ms = np.searchsorted(track.at_ns, BEGAN + 150 * MILLISECOND, side="right") - 1
+    assert track.unmeasured[at_150_ms] == 10 * MIB  # it may share all of it, or none

@@ -239,6 +239,8 @@ class Excess:
     at_ns: Ints
     bytes: Ints
     doubt_bytes: Ints
+    is_read: NDArray[np.bool_]
+    """Whether they are those of a reading at that time or before it."""
     pairs: tuple[Ints, Ints] = (_NONE, _NONE)
     """Two readings each with nothing between them that changes what is shared at once: the times, and the bytes then;
     two columns."""
@@ -305,7 +307,7 @@ def _from_changes(at: Ints, excess: Ints, changes: Ints, alone: tuple[int, int])
     wrote to what they share. Before the first reading and its changes it is between those of `alone`; since the
     first change behind the last one it is not less than that."""
     if not len(at):
-        return Excess(at, excess, excess)
+        return Excess(at, excess, excess, np.zeros(0, np.bool_))
     lowest, least = alone
     before = np.concatenate([[0], at[:-1]])
     first, last = np.searchsorted(changes, before), np.searchsorted(changes, at) - 1
@@ -329,6 +331,7 @@ def _from_changes(at: Ints, excess: Ints, changes: Ints, alone: tuple[int, int])
         np.concatenate([[0], times, later]),
         np.concatenate([[least], values, ends[0]]),
         np.concatenate([[least - lowest], in_doubt, ends[1]]),
+        np.concatenate([[False], np.tile([False, False, True, True], len(at)), np.zeros(len(later), np.bool_)]),
         (at[both], excess[both]),
     )
 
@@ -344,7 +347,7 @@ def _less_copied(excess: Excess, copied: SeenFromOutside | None, least: int) -> 
     order = np.argsort(times, kind="stable")
     values = np.maximum(least, excess.bytes[place] - half), excess.doubt_bytes[place] + half
     held, doubt = (np.concatenate(pair)[order] for pair in zip((excess.bytes, excess.doubt_bytes), values, strict=True))
-    return Excess(times[order], held, doubt, excess.pairs)
+    return Excess(times[order], held, doubt, np.append(excess.is_read, excess.is_read[place])[order], excess.pairs)
 
 
 def less_shared(track: Track, excess: Excess) -> Track:
@@ -355,7 +358,8 @@ def less_shared(track: Track, excess: Excess) -> Track:
     times = np.unique(np.concatenate([track.at_ns, inside]))
     last = np.searchsorted(track.at_ns, times, side="right") - 1
     place = np.searchsorted(excess.at_ns, times, side="right") - 1
-    less, doubt = excess.bytes[place], excess.doubt_bytes[place]
+    less, further = _fallen_with(track.bytes[last], track, excess, place)
+    doubt = excess.doubt_bytes[place] + further
     highest = track.highest_steps[1][last] - less
     moves, of_moving, in_doubt = _moving_with(track, times, excess)
     less, doubt = np.where(moves, of_moving, less), np.where(moves, in_doubt, doubt)
@@ -370,6 +374,21 @@ def less_shared(track: Track, excess: Excess) -> Track:
         unmeasured=doubt if track.unmeasured is None else doubt + track.unmeasured[last],
         shares=True,
     )
+
+
+def _fallen_with(held: Ints, track: Track, excess: Excess, place: Ints) -> tuple[Ints, Ints]:
+    """The excess at times of which `held` is the resident memory and `place` the number in `excess`, and by how much
+    it may be off.
+
+    A process that has given memory back since it was read shared some of it: it is taken to share as large a part of
+    the rest. It may have shared all of what it gave back, or none of it, and no more than it has.
+    """
+    less = excess.bytes[place]
+    then = track.bytes[np.maximum(0, np.searchsorted(track.at_ns, excess.at_ns[place], side="right") - 1)]
+    fallen = np.where(excess.is_read[place], np.maximum(0, then - held), 0)
+    rest = (less * (1 - fallen / np.maximum(1, then))).astype(np.int64)
+    most, least = np.minimum(less, held), np.maximum(0, less - fallen)
+    return rest, np.where(fallen > 0, np.maximum(most - rest, rest - least), 0)
 
 
 def _moving_with(track: Track, times: Ints, excess: Excess) -> tuple[NDArray[np.bool_], Ints, Ints]:
