@@ -39,6 +39,7 @@ from hiwater.errors import CaptureError, CorruptCapture, ReportTooLarge
 from hiwater.report.export import collapsed, csv_rows, svg
 from hiwater.report.html import page
 from hiwater.report.request import Report
+from hiwater.report.text import full
 from page_reader import Page
 from places import ROOT
 
@@ -112,6 +113,22 @@ def test_of_a_name_the_beginning_is_read(path: Path) -> None:
     path.write_bytes(one.to_bytes())
     (name, *_) = {stack.frames[-1].function for stack in captures.open(path).peak.stacks}
     assert name == "f" * bounds.LONGEST_NAME_BYTES + "…"
+
+
+def test_one_residency_snapshot_does_not_fill_a_report(path: Path) -> None:
+    """A sound one with 100,000 large blocks, and one of 100,000 parts."""
+    one = parts.Parts(WHOLE)
+    sound, many = one.tables["residency"][-1:], np.tile(one.tables["residency"][:1], 100_000)
+    for rows in (sound, many):
+        rows["part"] = one.add_strings([b"unexplained"])
+    one.tables["residency"] = np.concatenate([many, sound])
+    one.tables["large_blocks"] = np.tile(one.tables["large_blocks"][-1:], 100_000)
+    path.write_bytes(one.to_bytes())
+    capture = captures.open(path)
+    (snapshot,) = capture.residency_snapshots
+    assert len(snapshot.large) == 64
+    full.write(Report(capture, capture.peak), text := StringIO())
+    assert len(text.getvalue().splitlines()) < 300
 
 
 @pytest.mark.parametrize("form", ["collapsed", "csv", "svg"])

@@ -15,6 +15,7 @@ from hiwater.capture.tables import Tables
 
 OVERHEAD = "hiwater's overhead"
 UNEXPLAINED = "unexplained"
+_MOST_PARTS = _MOST_BLOCKS = 64  # of one snapshot: the recorder writes about ten parts, and so many blocks
 _NO_BLOCKS = np.dtype([("at_ns", "<u8")])
 
 
@@ -59,7 +60,8 @@ class ResidencySnapshot:
 
 def read_residency_snapshots(tables: Tables) -> tuple[ResidencySnapshot, ...]:
     """All residency snapshots in time, the last at the end unless the process was killed; none in captures made
-    without them."""
+    without them. One is left out that has not the last part, the unexplained, because the process ended while it was
+    taken, or that has more parts than the recorder writes."""
     rows = tables.get("residency")
     if rows is None or len(rows) == 0:
         return ()
@@ -71,14 +73,16 @@ def read_residency_snapshots(tables: Tables) -> tuple[ResidencySnapshot, ...]:
     columns = [rows[name].tolist() for name in ("part", "resident_bytes", "untouched_bytes")]
     found = []
     for number, (at_ns, start, end) in enumerate(zip(moments.tolist(), starts.tolist(), ends, strict=True)):
+        if end - start > _MOST_PARTS or tables.string(columns[0][end - 1]) != UNEXPLAINED:
+            continue
         parts = tuple(
             Part(tables.string(part), resident, untouched)
             for part, resident, untouched in zip(*(column[start:end] for column in columns), strict=True)
         )
-        large = _large_blocks(tables, blocks[first[number] : last[number]]) if first[number] < last[number] else ()
+        its_blocks = blocks[first[number] : min(last[number], first[number] + _MOST_BLOCKS)]
+        large = _large_blocks(tables, its_blocks) if len(its_blocks) else ()
         found.append(ResidencySnapshot(at_ns, sum(part.resident_bytes for part in parts), parts, large))
-    # The unexplained is written last: without it, the process ended while the snapshot was taken.
-    return tuple(snapshot for snapshot in found if snapshot.parts[-1].name == UNEXPLAINED)
+    return tuple(found)
 
 
 def highest(snapshots: Iterable[ResidencySnapshot]) -> ResidencySnapshot | None:
