@@ -23,7 +23,7 @@ def loaded_bytes() -> tuple[int, int]:
 
 def _resident() -> tuple[int, int]:
     try:
-        with open("/proc/self/status", encoding="ascii", errors="replace") as status:
+        with open("/proc/self/status", encoding="utf-8", errors="replace") as status:
             text = status.read()
     except OSError:
         return 0, 0

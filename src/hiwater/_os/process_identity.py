@@ -26,7 +26,7 @@ def is_alive(pid: int, start_ticks: int, boot_id: str, *, proc: str | os.PathLik
 
 def current_boot_id(*, proc: str | os.PathLike[str] = "/proc") -> str:
     """The random number that the kernel chose at boot. Raises OSError."""
-    with open(f"{os.fspath(proc)}/sys/kernel/random/boot_id", encoding="ascii") as file:
+    with open(f"{os.fspath(proc)}/sys/kernel/random/boot_id", encoding="utf-8") as file:
         return file.read().strip()
 
 

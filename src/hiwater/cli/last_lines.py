@@ -33,7 +33,7 @@ def main(capture: str, answer: int) -> None:
 def _yield_to_the_program() -> None:
     """Where memory runs out, the kernel ends this process and none of the program's."""
     try:
-        with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
+        with open("/proc/self/oom_score_adj", "w", encoding="utf-8") as file:
             file.write("1000")
     except OSError:
         return
