@@ -72,24 +72,11 @@ void Recorder::take_for_put(std::int64_t bytes) noexcept {
 }
 
 // Most call paths of a program are those of its imports, and are never met again. Their pages leave the process, except
-// those of accounts that changed lately. What is used again costs a fault for each page, which the file's cache
-// answers. So the capture may become somewhat larger than what was used soon after the last time, and the time since
-// then is a multiple of what that took, together with the faults since then: smaller where there is nearly as much as
-// docs/performance.md promises at most, and doubled each time that most of what left came back. What a program used
-// only at its start leaves after some seconds in any case.
+// those of accounts that changed lately.
 void Recorder::give_pages_back_if_due(std::uint64_t now, const OwnPages& own) noexcept {
-    constexpr std::int64_t kAllowed = 1 << 20, kNearPromise = 8 << 20;
-    constexpr std::uint64_t kColdNs = 10'000'000'000, kShortlyNs = 5'000'000, kFaultNs = 3'000;
-    constexpr std::uint32_t kMostInVain = 6;
-    if (used_capture_bytes_ < 0) used_capture_bytes_ = own.capture_bytes;
-    const std::int64_t came_back = std::max<std::int64_t>(0, own.capture_bytes - file_.put_bytes() - left_bytes_);
-    const std::uint64_t cost_ns = give_back_ns_ + kFaultNs * static_cast<std::uint64_t>(came_back) / kPage;
-    const std::uint32_t in_vain = came_back > given_back_bytes_ / 2 ? std::min(in_vain_ + 1, kMostInVain) : 0;
-    const bool is_near_promise = own.bytes > kNearPromise + last_program_peak_ / 10 * 3;
-    const std::uint64_t pause = std::uint64_t{is_near_promise ? 17u : 100u} << in_vain;
-    const std::uint64_t passed_ns = now - last_given_back_ns_;
-    const bool is_large = own.capture_bytes > used_capture_bytes_ + used_capture_bytes_ / 4 + kAllowed;
-    if (!(is_large && passed_ns >= pause * cost_ns) && passed_ns < kColdNs) return;
+    constexpr std::uint64_t kShortlyNs = 5'000'000;
+    const bool near_promise = GiveBack::is_near_promise(own.bytes, last_program_peak_);
+    if (!give_back_.is_due(now, own.capture_bytes, file_.put_bytes(), near_promise)) return;
     const std::uint64_t began_ns = process::thread_ns();
     const auto bytes = static_cast<std::size_t>(own.capture_bytes);
     std::int64_t put_bytes = 0;
@@ -102,13 +89,8 @@ void Recorder::give_pages_back_if_due(std::uint64_t now, const OwnPages& own) no
         put_pages.end_removing(bytes);
         put_bytes = file_.put_bytes();
     }
-    give_back_ns_ = process::thread_ns() - began_ns;
-    last_given_back_ns_ = now;
-    used_capture_bytes_ = -1;
-    in_vain_ = in_vain;
-    const std::int64_t left_bytes = count_own_pages().capture_bytes;
-    given_back_bytes_ = own.capture_bytes - left_bytes;
-    left_bytes_ = left_bytes - put_bytes;
+    const std::uint64_t took_ns = process::thread_ns() - began_ns;
+    give_back_.note(now, took_ns, own.capture_bytes, count_own_pages().capture_bytes, put_bytes);
     next_count_ns_ = now + kShortlyNs;
 }
 

@@ -114,8 +114,8 @@ int Recorder::start(const StartOptions& options, const process::Moment* began) {
     fail_reason_[0] = '\0';
     ended_by_ = capture::EndedBy::unknown;
     if (!only_counters_) last_ = {};
-    last_point_ns_ = last_close_ns_ = last_given_back_ns_ = give_back_ns_ = next_count_ns_ = next_write_back_ns_ =
-        last_refused_slice_ns_ = refusals_ = last_pressure_ns_ = next_totals_ns_ = 0;
+    last_point_ns_ = last_close_ns_ = next_count_ns_ = next_write_back_ns_ = last_refused_slice_ns_ = refusals_ =
+        last_pressure_ns_ = next_totals_ns_ = 0;
     falls_left_ = kMostFalls;
     rises_left_ = kMostRises;
     shared_steps_left_ = kMostSteps;
@@ -144,7 +144,7 @@ int Recorder::start(const StartOptions& options, const process::Moment* began) {
     code_file_bytes_ = options.code_file_bytes;
     code_anonymous_bytes_ = options.code_anonymous_bytes;
     library_bytes_ = std::min(code_file_bytes_, OwnPagesCount().library_bytes());
-    used_capture_bytes_ = left_bytes_ = given_back_bytes_ = in_vain_ = 0;
+    give_back_ = GiveBack{};
     program_peak_.begin(h.resident_peak_bytes, put_pages);
     h.state = static_cast<std::uint32_t>(State::recording);
     ::memcpy(h.magic, capture::kMagic, sizeof h.magic);

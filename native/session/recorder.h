@@ -39,6 +39,7 @@
 #include "heap/sample_table.h"
 #include "residency/breakdown.h"
 #include "session/children.h"
+#include "session/give_back.h"
 #include "session/last_words.h"
 #include "session/options.h"
 #include "session/program_peak.h"
@@ -504,8 +505,7 @@ private:
     std::uint32_t session_ = 0, interval_ = 0;
     std::atomic<std::uint64_t> lost_{0}, unknown_frees_{0};
     std::uint64_t started_ns_ = 0;
-    std::uint64_t last_point_ns_ = 0, last_close_ns_ = 0, last_given_back_ns_ = 0, give_back_ns_ = 0,
-                  next_count_ns_ = 0;
+    std::uint64_t last_point_ns_ = 0, last_close_ns_ = 0, next_count_ns_ = 0;
     std::atomic<std::uint64_t> interval_ns_ = 0;
     std::uint64_t next_interval_ns_ = 0;
     std::uint64_t last_refused_slice_ns_ = 0, refusals_ = 0;
@@ -529,10 +529,7 @@ private:
     std::int64_t code_file_bytes_ = 0, code_anonymous_bytes_ = 0;  // see StartOptions
     std::int64_t library_bytes_ =
         0;  // of these, what is certainly hiwater's: its library, as far as it is resident now
-    // When the capture's pages were given back last: what was resident of it some time later, -1: to be counted; and
-    // what was at once, without all that was put until then; how much went.
-    std::int64_t used_capture_bytes_ = 0, left_bytes_ = 0, given_back_bytes_ = 0;
-    std::uint32_t in_vain_ = 0;  // give-backs in a row whose pages mostly came back
+    GiveBack give_back_;
     bool only_counters_ = false, residency_snapshots_ = true;
     Heap carried_{};  // of the recordings before this one, while the heap's meters are in use
     char fail_reason_[128] = {};
