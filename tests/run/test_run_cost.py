@@ -66,6 +66,32 @@ def test_an_error_that_is_caught_on_the_way_loads_no_more(tmp_path: Path) -> Non
     assert not added
 
 
+@pytest.mark.parametrize("how", ["children", "standby"])
+def test_a_program_that_starts_recorded_or_in_standby_loads_nothing_heavy(how: str, tmp_path: Path) -> None:
+    """Started without site, as above: then it calls by itself what an installation calls."""
+    engine = pytest.importorskip("hiwater._core", reason="built without the engine")
+    start = pytest.importorskip("_hiwater_startup")
+    program = f"""
+import os, sys
+before = {{*sys.modules, *{ALLOWED}, "_hiwater_startup"}}
+import hiwater
+hiwater.__path__.append({os.path.dirname(engine.__file__)!r})
+sys.path.append({os.path.dirname(start.__file__)!r})
+import _hiwater_startup
+_hiwater_startup.start()
+print(*(name for name in sys.modules if name.partition(".")[0] not in before))
+begun = sys.modules["hiwater.recording.{how}"]
+assert begun._running if {how!r} == "children" else begun._program
+"""
+    command = [sys.executable, "-S", "-c", program]
+    if how == "children":
+        parent = f"import subprocess; subprocess.run({command}, check=True)"
+        command = [sys.executable, "-m", "hiwater", "run", "-q", "-o", "run.hiw", "-c", parent]
+    environment = {**os.environ, "PYTHONPATH": str(Path(hiwater.__file__).parents[1]), "HIWATER": "standby"}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+    assert not done.stdout.split()
+
+
 def test_recording_nothing_starts_and_ends_soon(tmp_path: Path) -> None:
     pytest.importorskip("hiwater._core", reason="built without the engine")
     plain_command = [sys.executable, "-c", "pass"]

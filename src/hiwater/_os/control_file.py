@@ -12,7 +12,6 @@ request.
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 
 from hiwater._os.process_identity import start_ticks_of
 
@@ -63,8 +62,10 @@ def _sweep(folder: str, prefix: str) -> None:
             if name.startswith(prefix) and name.endswith(".ctl"):
                 pid, ticks, *_ = [*name[len(prefix) :].split("-"), ""]
                 if pid.isdecimal() and str(start_ticks_of(int(pid))) != ticks:
-                    with suppress(OSError):
+                    try:  # noqa: SIM105 - contextlib would be loaded into the program
                         os.unlink(entry.path)
+                    except OSError:
+                        pass
 
 
 def pending(content: Any) -> dict[str, Any] | None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import suppress
 
 from hiwater._os import native, process_identity, trust
 from hiwater._os.own_command import is_own_command
@@ -65,8 +64,10 @@ def _record_here(entry: str) -> None:
         if not trust.is_own_folder(fields["folder"]):
             return
         if limit:
-            with suppress(OSError):  # the program has lowered the hard limit: the inherited one stays
+            try:  # noqa: SIM105 - contextlib would be loaded into the recorded program
                 native.load().limit_address_space(limit)  # before the recorder's sampler reads it
+            except OSError:  # the program has lowered the hard limit: the inherited one stays
+                pass
         recorder.show_last_lines(fields["lines"])
         recorder.start(sys.orig_argv)
         if fields["lines"] == process_identity.this_process():

@@ -10,9 +10,9 @@ from __future__ import annotations
 import os
 import sys
 
-from hiwater._os import settings, trust
+import hiwater
+from hiwater._os import trust
 from hiwater.capture import ownership
-from hiwater.errors import UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -120,9 +120,11 @@ def _is_name(text: str) -> bool:
 def _settings() -> list[str]:
     """The packages in HIWATER_OWN, separated by commas, or in `own` of the nearest pyproject.toml. A program does
     not fail by a mistake there: `hiwater run` tells of it."""
+    from hiwater._os import settings  # children have what their parent found
+
     try:
         return settings.here().names("own")
-    except (OSError, UsageError):
+    except (OSError, hiwater.errors.UsageError):
         return []
 
 

@@ -9,7 +9,6 @@ thread, and because it would not be in the child.
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 
 from hiwater import _standby
 from hiwater._os import control_file, unrecorded
@@ -79,8 +78,10 @@ class Standby:
         """At the end of the program."""
         _standby.end()
         if self._pid == os.getpid():
-            with suppress(OSError):  # it is gone
+            try:  # noqa: SIM105 - contextlib would be loaded into the program
                 os.unlink(self._path)
+            except OSError:  # it is gone
+                pass
 
     def _answer(self) -> None:
         unrecorded.do(_answer, self._content, None)
