@@ -315,3 +315,17 @@ def test_another_process_writes_what_the_program_would(tmp_path: Path, options: 
     told, *by_another = last_lines(reader.stderr)
     assert by_another == by_itself
     assert re.match(r"process \d+ ended after ", told)
+
+
+def test_the_lines_are_written_whole_when_the_program_is_killed_before_they_are(tmp_path: Path) -> None:
+    """Nobody reads the answer then."""
+    run_hiwater("run", "-q", "-o", "run.hiw", "-c", "kept = bytearray(5_000_000)", folder=tmp_path, check=True)
+    text = """
+import os
+from hiwater.cli import last_lines
+gone, answer = os.pipe()
+os.close(gone)
+last_lines.main("run.hiw", answer)
+"""
+    done = subprocess.run([sys.executable, "-c", text], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert "hiwater: capture " in done.stderr and "Traceback" not in done.stderr

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import signal
+from contextlib import suppress
 
 from hiwater.cli.messages import say
 
@@ -19,7 +20,7 @@ _LONGEST_SECONDS = 9
 
 def main(capture: str, answer: int) -> None:
     """Write the lines about the run whose first capture is `capture`. A byte into the descriptor `answer` then says
-    so."""
+    so, if anybody waits for it."""
     signal.alarm(_LONGEST_SECONDS)
     os.closerange(3, answer)  # the program's
     os.closerange(answer + 1, 1 << 16)
@@ -27,7 +28,8 @@ def main(capture: str, answer: int) -> None:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     for line in _lines(capture):
         say(line)
-    os.write(answer, b"1")
+    with suppress(OSError):  # the program was killed meanwhile
+        os.write(answer, b"1")
 
 
 def _yield_to_the_program() -> None:
