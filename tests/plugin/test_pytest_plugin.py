@@ -19,8 +19,10 @@ MIB = 2**20
 
 
 @pytest.fixture
-def run(pytester):
+def run(pytester, monkeypatch):
     """Runs pytest on `code` with the plugin, and returns the outcome of each test by name, and what was printed."""
+    # Importing every plugin that is installed here takes a second of each run.
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     pytester.makeini(
         "[pytest]\nfilterwarnings = error\n ignore:Module already imported:pytest.PytestAssertRewriteWarning\n"
     )
@@ -487,7 +489,8 @@ def test_mistakes_are_told_in_one_line_before_the_first_test(run, marker, argume
     assert any(line.startswith("ERROR: ") and message in line for line in text.splitlines()), text
 
 
-def test_without_markers_no_engine_and_no_scopes_are_loaded(run):
+def test_without_markers_no_engine_and_no_scopes_are_loaded(run, monkeypatch):
+    monkeypatch.delenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD")  # pytest finds the plugin, as users have it
     outcomes, _ = run(
         """
         def test_a():
