@@ -322,7 +322,7 @@ CHEAP = {
     "pandas": script(PANDAS, "pandas", produces="frame.*"),
     "matplotlib": script(MATPLOTLIB, "matplotlib", produces="figure.png"),
     "pytest": Program(
-        ["-m", "pytest", "-p", "no:cacheprovider", "--basetemp=made", "test_small.py"],
+        ["-m", "pytest", "--disable-plugin-autoload", "-p", "no:cacheprovider", "--basetemp=made", "test_small.py"],
         {"test_small.py": SMALL_SUITE},
         packages=["pytest"],
         exit_code=1,
