@@ -12,7 +12,7 @@ NATIVE := build/native
 KEPT_BUILD := --no-build-isolation --config-settings build-dir='build/{wheel_tag}'
 # The versions of what the environments of the gate have. Targets that try other versions do not use it.
 LOCK := requirements/dev.txt
-LOCKED := install --quiet --constraint $(LOCK)
+INSTALL := tools/install.py
 
 # All targets but the environment are names of actions.
 .PHONY: $(shell sed -n 's/^\([a-z-]*\):.*/\1/p' $(firstword $(MAKEFILE_LIST)))
@@ -23,9 +23,8 @@ help:
 # The environment, made anew when what it is made from changes. Editable: a change to Python code needs no new install.
 $(VENV)/installed: pyproject.toml $(LOCK) CMakeLists.txt $(shell find native -type f)
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip $(LOCKED) --upgrade pip
-	$(BIN)/python -m pip $(LOCKED) scikit-build-core nanobind $(BUILD_TOOLS)
-	$(BIN)/python -m pip $(LOCKED) $(KEPT_BUILD) --editable '.[test,lint]'
+	$(BIN)/python $(INSTALL) pip scikit-build-core nanobind $(BUILD_TOOLS) --dependencies --extra test --extra lint
+	$(BIN)/python -m pip install --quiet $(KEPT_BUILD) --no-deps --editable .
 	@touch $@
 
 demo: $(VENV)/installed ## run an example and show what held its memory
@@ -220,11 +219,9 @@ format: $(VENV)/installed ## format all code
 
 # An environment of its own: the site's tools read the source of hiwater, and need neither the engine nor its libraries.
 DOCS := build/docs-env
-DOCS_EXTRA := import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["docs"], sep="\n")
 $(DOCS)/installed: pyproject.toml $(LOCK)
 	$(PYTHON) -m venv $(DOCS)
-	$(PYTHON) -c '$(DOCS_EXTRA)' >$(DOCS)/requirements.txt
-	$(DOCS)/bin/python -m pip $(LOCKED) --requirement $(DOCS)/requirements.txt
+	$(DOCS)/bin/python $(INSTALL) --no-compile --extra docs
 	@touch $@
 
 docs: $(DOCS)/installed ## build the documentation site into build/site; a broken link is an error

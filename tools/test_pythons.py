@@ -25,6 +25,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import install
+
 VERSIONS = ("3.11", "3.12", "3.13", "3.14", "3.15")
 TREE = Path(__file__).resolve().parent.parent
 SUITE_SECONDS = 1200
@@ -195,17 +197,11 @@ class Place:
 
     def install(self, *words: str) -> bool:
         """Install packages into the environment, in the versions of `make lock`."""
-        options = ["--quiet", "--disable-pip-version-check", "--prefer-binary", "--constraint", "requirements/dev.txt"]
-        return self.python("-m", "pip", "install", *options, *words)[0] == 0
-
-    def compile_packages(self) -> None:
-        """Compile what pip may have left: tests' programs write no compiled modules. Templates among the packages'
-        files are no Python."""
-        self.python("-m", "compileall", "-qq", "-x", "/tests/", str(self._bin.parent / "lib"))
+        return self.python("tools/install.py", *words)[0] == 0
 
     def install_hiwater(self) -> bool:
         """Build and install hiwater alone, of what a build needs and not of what it depends on."""
-        return self.install(*KEPT_BUILD, "--no-deps", ".")
+        return self.python("-m", "pip", "install", "--quiet", *KEPT_BUILD, "--no-deps", ".")[0] == 0
 
 
 def copy_tree(root: Path) -> None:
@@ -230,18 +226,11 @@ def build_packages() -> list[str]:
     return about["build-system"]["requires"] + [tool for tool in ("cmake", "ninja") if shutil.which(tool) is None]
 
 
-def test_packages(left_out: list[str]) -> list[str]:
-    """Return what the tests would like to have but for the packages of these names."""
-    project = tomllib.loads((TREE / "pyproject.toml").read_text())["project"]
-    wanted = project["dependencies"] + project["optional-dependencies"]["test"]
-    return [one for one in wanted if re.split("[<>=!~ ]", one)[0] not in left_out]
-
-
 def build(interpreter: Interpreter, work: Path, left_out: list[str]) -> Outcome:
     """Make an interpreter's environment and build in it; the step is "tests" where both went well."""
     outcome, place, began = Outcome(interpreter), Place(interpreter, work), time.monotonic()
-    wanted = test_packages(left_out)
-    if not place.make() or not place.install(*build_packages()):
+    wanted = install.wanted(["test"], left_out=left_out)
+    if not place.make() or not place.install("--no-compile", *build_packages()):
         return outcome
     if not place.install("--only-binary=:all:", *wanted):
         # Some package is not made for this interpreter: the tests that need it skip, and say so.
@@ -249,7 +238,6 @@ def build(interpreter: Interpreter, work: Path, left_out: list[str]) -> Outcome:
     outcome.step = "build"
     if not place.install_hiwater():
         return outcome
-    place.compile_packages()
     outcome.step = "tests"
     outcome.seconds = time.monotonic() - began
     return outcome
