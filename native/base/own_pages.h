@@ -7,14 +7,12 @@
 #include <iterator>
 
 #include "base/errno_kept.h"
+#include "base/own_library.h"
 #include "base/own_ranges.h"
 #include "base/pagemap.h"
 #include "base/pages.h"
 #include "base/raw_calls.h"
 #include "base/uncopied.h"
-
-// Of the library that this is linked into: where it begins and ends, from the linker.
-extern "C" [[gnu::visibility("hidden")]] const char __ehdr_start, _end;
 
 namespace hiwater {
 

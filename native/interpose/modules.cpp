@@ -4,6 +4,8 @@
 #include <elf.h>
 #include <string.h>
 
+#include "base/own_library.h"
+
 namespace hiwater::interpose {
 
 namespace {
@@ -26,10 +28,7 @@ std::uintptr_t base_of(const void* address) noexcept {
     return address != nullptr && ::dladdr(address, &info) != 0 ? reinterpret_cast<std::uintptr_t>(info.dli_fbase) : 0;
 }
 
-// The linker's name for the first byte of our own file. Without a call of the loader: this is read inside iterations
-// over its modules.
-extern "C" [[gnu::visibility("hidden")]] const ElfW(Ehdr) __ehdr_start;
-
+// Without a call of the loader: this is read inside iterations over its modules.
 std::uintptr_t own_base() noexcept { return reinterpret_cast<std::uintptr_t>(&__ehdr_start); }
 
 LoaderCounts loader_counts() noexcept {
