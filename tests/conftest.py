@@ -4,6 +4,7 @@ import sys
 import zlib
 from collections import defaultdict
 
+import hypothesis
 import pytest
 
 import faithful
@@ -11,6 +12,9 @@ from hiwater.meters.heap import COUNTING
 from recording import SHARE
 
 faithful.default_signals()
+# On a busy machine an example takes as long as it takes.
+hypothesis.settings.register_profile("hiwater", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile("hiwater")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -134,7 +134,7 @@ def test_text_notebook_and_json_say_the_same(tmp_path: Path) -> None:
 
     def told(*options: str) -> str:
         command = [sys.executable, "-m", "hiwater", "report", "a.hiw", *options]
-        run = subprocess.run(command, cwd=tmp_path, check=True, timeout=120, capture_output=True, text=True)
+        run = subprocess.run(command, cwd=tmp_path, check=True, timeout=300, capture_output=True, text=True)
         return " ".join(run.stdout.split())
 
     said = json.loads(told("--format", "json"))
@@ -152,12 +152,12 @@ def test_explain_says_so_where_nothing_was_found(tmp_path: Path) -> None:
     recorded(tmp_path, "a", program("clean_list_full").text)
     command = [sys.executable, "-m", "hiwater", "report", "a.hiw"]
     explained = subprocess.run(
-        [*command, "--explain"], cwd=tmp_path, check=True, capture_output=True, text=True, timeout=120
+        [*command, "--explain"], cwd=tmp_path, check=True, capture_output=True, text=True, timeout=300
     )
     assert "No advice: no rule found" in explained.stdout
-    plain = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True, timeout=120)
+    plain = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True, timeout=300)
     assert "What to change" not in plain.stdout and "No advice" not in plain.stdout
     wrong = subprocess.run(
-        [*command, "--explain", "--html"], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+        [*command, "--explain", "--html"], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
     )
     assert wrong.returncode == 2 and "--explain is for text" in wrong.stderr

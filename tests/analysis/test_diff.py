@@ -37,7 +37,7 @@ def changes(rows: Any) -> list[tuple[str, int]]:
 # Every byte is in a row
 
 
-@settings(max_examples=rounds(60), deadline=None)
+@settings(max_examples=rounds(60))
 @given(STACKS, STACKS, st.sampled_from(GROUPINGS), st.sampled_from(("all", "python", "native")))
 def test_rows_and_lines_sum_to_the_change(one: list[Any], other: list[Any], by: Grouping, kind: str) -> None:
     before, after = recorded(one), recorded(other)
@@ -50,7 +50,7 @@ def test_rows_and_lines_sum_to_the_change(one: list[Any], other: list[Any], by: 
     assert diff_as_json(told)["allocated"]["bytes"]["change"] == told.allocated.change
 
 
-@settings(max_examples=rounds(60), deadline=None)
+@settings(max_examples=rounds(60))
 @given(STACKS, STACKS)
 def test_stacks_agree_with_a_count_by_hand_where_no_line_moved(one: list[Any], other: list[Any]) -> None:
     """Every line of every function is in both, so that lines can only match themselves."""
@@ -69,7 +69,7 @@ def test_stacks_agree_with_a_count_by_hand_where_no_line_moved(one: list[Any], o
     assert found == {key: count for key, count in expected.items() if count}
 
 
-@settings(max_examples=rounds(40), deadline=None)
+@settings(max_examples=rounds(40))
 @given(STACKS, STACKS, st.sampled_from(GROUPINGS))
 def test_the_other_way_round_everything_is_the_other_way_round(one: list[Any], other: list[Any], by: Grouping) -> None:
     before, after = recorded(one), recorded(other)
@@ -138,7 +138,7 @@ def test_without_text_the_order_decides() -> None:
     assert align([], facts((1, ""))) == {}
 
 
-@settings(max_examples=rounds(100), deadline=None)
+@settings(max_examples=rounds(100))
 @given(st.lists(st.integers(1, 40), unique=True), st.lists(st.integers(1, 40), unique=True), st.data())
 def test_pairs_of_lines_never_cross(one: list[int], other: list[int], data: st.DataObject) -> None:
     def some_facts(lines: list[int]) -> list[LineFacts]:

@@ -92,7 +92,7 @@ def figures(path: Path) -> list[Any]:
     ]
 
 
-@settings(max_examples=rounds(15), deadline=None)
+@settings(max_examples=rounds(15))
 @given(st.lists(st.tuples(STACKS, st.integers(1, 3), st.sampled_from("ab")), min_size=3, max_size=3))
 def test_merging_is_associative_commutative_and_idempotent(
     tmp_path_factory: pytest.TempPathFactory, processes: list[tuple[list[Any], int, str]]
@@ -195,7 +195,7 @@ def test_machines_are_never_added_up() -> None:
     assert [(host.name, host.allocated.bytes if host.allocated else None) for host in found] == [("a", 100), ("b", 100)]
 
 
-@settings(max_examples=rounds(100), deadline=None)
+@settings(max_examples=rounds(100))
 @given(
     st.lists(
         st.tuples(
@@ -246,7 +246,7 @@ def test_the_error_is_what_lies_between_the_points() -> None:
     assert (host.resident.bytes, host.resident.error_bytes, host.resident.spacing_ns) == (5300, 400, 10_000_000)
 
 
-@settings(max_examples=rounds(100), deadline=None)
+@settings(max_examples=rounds(100))
 @given(
     st.lists(st.integers(1, 199), min_size=1, max_size=4, unique=True).map(sorted),
     st.lists(st.sets(st.integers(0, 199), max_size=8), min_size=5, max_size=5),
@@ -505,7 +505,7 @@ def test_damaged_merged_captures_are_refused(
         hiwater.open_run(merged)
 
 
-@settings(max_examples=rounds(100), deadline=None)
+@settings(max_examples=rounds(100))
 @given(st.data())
 def test_any_damage_is_refused_or_harmless(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     folder = tmp_path_factory.mktemp("damage")

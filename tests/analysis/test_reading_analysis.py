@@ -42,7 +42,7 @@ def row_label(grouping: Grouping, row: ranking.RankedRow) -> tuple[str, ...]:
     return (frame.function,) if grouping in COARSE else (frame.function, frame.file, str(frame.line))
 
 
-@settings(max_examples=rounds(80), deadline=None)
+@settings(max_examples=rounds(80))
 @given(STACKS, st.sampled_from([one for one in Grouping if one not in (Grouping.thread, Grouping.task)]))
 def test_rows_agree_with_a_count_by_hand(stacks: list[Stack], grouping: Grouping) -> None:
     """Own bytes go to the last frame; total bytes to each distinct label of a stack, once however often it is on it."""
@@ -60,7 +60,7 @@ def test_rows_agree_with_a_count_by_hand(stacks: list[Stack], grouping: Grouping
     assert [row.self_bytes for row in rows] == sorted((row.self_bytes for row in rows), reverse=True)
 
 
-@settings(max_examples=rounds(40), deadline=None)
+@settings(max_examples=rounds(40))
 @given(STACKS)
 def test_threads_share_everything_between_them(stacks: list[Stack]) -> None:
     capture = recorded(stacks)  # type: ignore[arg-type]  # hypothesis cannot say what its tuples are
@@ -71,7 +71,7 @@ def test_threads_share_everything_between_them(stacks: list[Stack]) -> None:
     assert {row.frame.function: row.self_bytes for row in rows} == dict(expected)
 
 
-@settings(max_examples=rounds(40), deadline=None)
+@settings(max_examples=rounds(40))
 @given(STACKS, st.integers(0, 3))
 def test_tasks_share_everything_between_them(stacks: list[Stack], depth: int) -> None:
     """A task is named by the frame above that of asyncio's loop."""
@@ -88,7 +88,7 @@ def test_tasks_share_everything_between_them(stacks: list[Stack], depth: int) ->
     assert all(row.total_bytes == row.self_bytes for row in rows)
 
 
-@settings(max_examples=rounds(80), deadline=None)
+@settings(max_examples=rounds(80))
 @given(STACKS, st.sampled_from(list(Grouping)), st.booleans(), st.integers(0, 5000))
 def test_a_tree_loses_nothing(stacks: list[Stack], grouping: Grouping, inverted: bool, minimum: int) -> None:
     capture = recorded(stacks)  # type: ignore[arg-type]  # hypothesis cannot say what its tuples are
@@ -107,7 +107,7 @@ def test_a_tree_loses_nothing(stacks: list[Stack], grouping: Grouping, inverted:
         waiting.extend(branch.children)
 
 
-@settings(max_examples=rounds(60), deadline=None)
+@settings(max_examples=rounds(60))
 @given(STACKS, st.booleans())
 def test_a_tree_holds_the_paths(stacks: list[Stack], inverted: bool) -> None:
     capture = recorded(stacks)  # type: ignore[arg-type]  # hypothesis cannot say what its tuples are
@@ -142,7 +142,7 @@ def row_of(frames: tuple[Frame, ...]) -> tuple[str, str, int] | None:
     return ("import" if below_import else "other", innermost.file, innermost.line)
 
 
-@settings(max_examples=rounds(60), deadline=None)
+@settings(max_examples=rounds(60))
 @given(STACKS)
 def test_each_call_path_belongs_to_its_innermost_line_of_the_users_code(stacks: list[Stack]) -> None:
     capture = recorded(stacks)  # type: ignore[arg-type]  # hypothesis cannot say what its tuples are

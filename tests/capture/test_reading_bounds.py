@@ -234,7 +234,7 @@ def keys_of(parent: Any, key: Any, node: int) -> list[int]:
     return keys[::-1]
 
 
-@settings(max_examples=rounds(150), deadline=None)
+@settings(max_examples=rounds(150))
 @given(
     st.lists(st.tuples(st.integers(0, 30), st.integers(0, 4)), min_size=1, max_size=120),
     st.sampled_from(list(Grouping)),

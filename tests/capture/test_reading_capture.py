@@ -141,7 +141,7 @@ def held(stacks: captures.Stacks) -> dict[str, int]:
 EVENT = st.tuples(st.integers(0, 4), st.sampled_from(KINDS), st.integers(0, 1000), st.integers(0, 9))
 
 
-@settings(max_examples=rounds(60), deadline=None)
+@settings(max_examples=rounds(60))
 @given(st.lists(EVENT, max_size=40))
 def test_after_every_event_the_peak_is_that_of_a_plain_account(events: list[tuple[int, str, int, int]]) -> None:
     """The lazily saved mark against a naive recorder that copies everything at every new peak."""

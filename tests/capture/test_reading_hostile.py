@@ -154,7 +154,7 @@ def test_every_cut_is_told_as_one(path: Path) -> None:
             captures.open(path)
 
 
-@settings(max_examples=rounds(300), deadline=None)
+@settings(max_examples=rounds(300))
 @given(st.data())
 def test_flipped_bytes_are_an_error_or_an_answer(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     """Anywhere in what is used: header, schema, directory, and the beginning of each extent."""
@@ -183,7 +183,7 @@ def test_flipped_bytes_are_an_error_or_an_answer(tmp_path_factory: pytest.TempPa
 ORIGINAL = Original(WHOLE)
 
 
-@settings(max_examples=rounds(150), deadline=None)
+@settings(max_examples=rounds(150))
 @given(st.randoms(use_true_random=False))
 def test_mutants_are_an_error_or_an_answer(tmp_path_factory: pytest.TempPathFactory, random: Random) -> None:
     """Up to three things changed, anywhere that the layout knows of."""
@@ -201,7 +201,7 @@ def test_mutants_are_an_error_or_an_answer(tmp_path_factory: pytest.TempPathFact
     assert time.process_time() - begun < 200 * seconds_undamaged(everything_shown)
 
 
-@settings(max_examples=rounds(400), deadline=None)
+@settings(max_examples=rounds(400))
 @given(st.randoms(use_true_random=False), st.sampled_from(FIELDS))
 def test_one_changed_figure_never_passes_for_another_sound_one(
     tmp_path_factory: pytest.TempPathFactory, random: Random, change: Callable[[Original, bytearray, Random], str]
@@ -228,7 +228,7 @@ HEADER_NUMBERS = (
 )  # fmt: skip
 
 
-@settings(max_examples=rounds(200), deadline=None)
+@settings(max_examples=rounds(200))
 @given(
     changes=st.dictionaries(st.sampled_from(HEADER_NUMBERS), NUMBER, min_size=1, max_size=3),
     counts=st.lists(NUMBER, max_size=12),
@@ -248,7 +248,7 @@ def test_a_hostile_header(tmp_path_factory: pytest.TempPathFactory, changes: dic
     path.unlink()
 
 
-@settings(max_examples=rounds(200), deadline=None)
+@settings(max_examples=rounds(200))
 @given(st.data())
 def test_a_hostile_schema(data: st.DataObject) -> None:
     """Any value of the schema replaced by any other."""

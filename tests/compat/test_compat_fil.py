@@ -30,7 +30,7 @@ def environment(**more: str) -> dict[str, str]:
 
 def fil(*words: str, cwd: Path, code: int = 0, **more: str) -> subprocess.CompletedProcess[str]:
     done = subprocess.run(
-        ["fil-profile", *words], cwd=cwd, env=environment(**more), capture_output=True, text=True, check=False, timeout=120
+        ["fil-profile", *words], cwd=cwd, env=environment(**more), capture_output=True, text=True, check=False, timeout=300
     )  # fmt: skip
     assert done.returncode == code, done.stderr
     return done
@@ -106,7 +106,7 @@ def test_a_signal_writes_the_peak_so_far(tmp_path: Path) -> None:
         while "index.html" not in said:  # all are written
             said = running.stderr.readline()
             assert said
-        rest, _ = running.communicate("\n", timeout=60)
+        rest, _ = running.communicate("\n", timeout=300)
     assert rest == "ended\n" and running.returncode == 0
     folders = list((tmp_path / "fil-result").iterdir())
     assert len(folders) == 2 and all({path.name for path in made.iterdir()} >= PEAK for made in folders)
@@ -149,7 +149,7 @@ def test_the_api_profiles_a_call(tmp_path: Path, start: list[str]) -> None:
         "print([name for name in ('numpy', 'rich') if name in sys.modules])\n"
     )
     done = subprocess.run(
-        [*start, "-c", code], cwd=tmp_path, env=environment(), capture_output=True, text=True, check=True, timeout=120
+        [*start, "-c", code], cwd=tmp_path, env=environment(), capture_output=True, text=True, check=True, timeout=300
     )  # fmt: skip
     assert done.stdout == "raised\n[]\n"
     for name, held in (("good", 8_000_000), ("bad", 16_000_000)):

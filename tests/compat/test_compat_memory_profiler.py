@@ -161,7 +161,7 @@ def test_the_debugger_is_entered_in_the_line_that_takes_too_much(tmp_path: Path,
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([folder(), HIWATER])}
     done = subprocess.run(
         words, cwd=tmp_path, env=environment, input="p 'small', small\np len(a)\nw\nc\n", capture_output=True, text=True,
-        check=False, timeout=60,
+        check=False, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("exceeded the maximum of 150.00 MiB") == 1

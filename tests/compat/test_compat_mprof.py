@@ -66,7 +66,7 @@ def test_the_command(tmp_path: Path) -> None:
 
     def command(*words: str) -> str:
         return subprocess.run(
-            ["mprof", *words], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True, timeout=60
+            ["mprof", *words], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True, timeout=300
         ).stdout  # fmt: skip
 
     command("run", "-T", "0.01", "p.py")
@@ -164,5 +164,5 @@ def test_an_interrupt_leaves_the_file(tmp_path: Path) -> None:
     file = tmp_path / "x.dat"
     wait_until(lambda: file.exists() and file.read_text().count("MEM") > 10)
     os.killpg(running.pid, signal.SIGINT)
-    running.wait(timeout=60)
+    running.wait(timeout=300)
     assert len(datfile.read_mprofile_file(str(file))["mem_usage"]) > 10

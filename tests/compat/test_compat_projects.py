@@ -54,7 +54,7 @@ def test_pytest_monitor(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([folder(), str(Path(folder()).parent.parent)])}
     subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_list.py"],
-        cwd=tmp_path, env=environment, check=False, capture_output=True, timeout=120,
+        cwd=tmp_path, env=environment, check=False, capture_output=True, timeout=300,
     )  # fmt: skip
     with closing(sqlite3.connect(tmp_path / ".pymon")) as database:
         ((used,),) = database.execute("select mem_usage from test_metrics").fetchall()

@@ -85,7 +85,7 @@ def without_nothing(held):
     return {names: size for names, size in held.items() if size}
 
 
-@settings(max_examples=rounds(60), deadline=None)
+@settings(max_examples=rounds(60))
 @given(_STEPS)
 def test_the_peak_the_end_and_every_window_are_those_of_a_naive_replay(steps):
     allocator = Allocator()
@@ -106,7 +106,7 @@ def test_the_peak_the_end_and_every_window_are_those_of_a_naive_replay(steps):
         assert capture.of_slice(piece).allocated_bytes == piece.peak_bytes == max([0, *at_start, *inside])
 
 
-@settings(max_examples=rounds(50), deadline=None)
+@settings(max_examples=rounds(50))
 @given(_STEPS, _STEPS, st.integers(1, 40))
 def test_what_was_there_before_the_history_is_told_apart(before, steps, entries):
     allocator = Allocator(max_entries=entries, recording=False)

@@ -358,7 +358,7 @@ assert source.process(source.devices()[0]).bytes == 5 << 20
 def forked(body):
     libraries = {"nvml": str(driver_double.compiled.library("nvml"))}
     code = FORKED.format(folder=str(HELPERS), libraries=libraries, body=body)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

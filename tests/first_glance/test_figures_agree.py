@@ -43,7 +43,7 @@ def found(text: str, *patterns: str) -> Figures:
 
 def of_run(capture: Path, program: str, *options: str) -> Figures:
     words = [sys.executable, "-m", "hiwater", "run", *options, "-o", capture, program]
-    done = subprocess.run(words, cwd=PROGRAMS, capture_output=True, text=True, check=True, timeout=120)
+    done = subprocess.run(words, cwd=PROGRAMS, capture_output=True, text=True, check=True, timeout=300)
     return found(
         done.stderr,
         r"peak (?P<allocated>SIZE) allocated \((?P<allocated_accuracy>PHRASE), (?P<blocks>[\d,]+) blocks\), "

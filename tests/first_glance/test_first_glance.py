@@ -31,7 +31,7 @@ skip_without("pandas", "sklearn")
 def run(program: Path, capture: Path, *options: str) -> list[str]:
     """The lines that the run ends with."""
     words = [sys.executable, "-m", "hiwater", "run", *options, "-o", capture, program.name]
-    done = subprocess.run(words, cwd=program.parent, capture_output=True, text=True, check=True, timeout=120)
+    done = subprocess.run(words, cwd=program.parent, capture_output=True, text=True, check=True, timeout=300)
     return [line for line in done.stderr.splitlines() if line.startswith("hiwater: ")]
 
 

@@ -202,7 +202,7 @@ def test_a_recording_that_the_program_begins_knows_its_package_too(place: Place)
         f"import hiwater, library\nwith hiwater.record('a.hiw'):\n    kept = library.make({SIZE})\n",
     )
     environment = child_environment({"PYTHONPATH": str(place.packages)})
-    subprocess.run([sys.executable, "-m", "shop"], cwd=place.folder, env=environment, check=True, timeout=60)
+    subprocess.run([sys.executable, "-m", "shop"], cwd=place.folder, env=environment, check=True, timeout=300)
     assert place.own_code() == "own code: files that are not installed, package shop (run with -m)"
     headline = json.loads(run_hiwater("report", "a.hiw", "--format", "json", folder=place.folder, check=True).stdout)[
         "headline"

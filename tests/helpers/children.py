@@ -8,9 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from recording import child_environment
-
-PATIENCE_SECONDS = 300
-"""A hang ends the test; nothing is measured by it."""
+from waiting import PATIENCE_SECONDS
 
 
 def hiwater_command(*words: object) -> list[str]:

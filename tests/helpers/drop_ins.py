@@ -16,7 +16,7 @@ def run(*words: str | Path, cwd: Path, check: bool = True, **environment: str) -
     places = os.pathsep.join([folder(), HIWATER])
     return subprocess.run(
         [sys.executable, *map(str, words)], cwd=cwd, env={**os.environ, "PYTHONPATH": places, **environment},
-        capture_output=True, text=True, check=check, timeout=60,
+        capture_output=True, text=True, check=check, timeout=300,
     )  # fmt: skip
 
 

@@ -68,6 +68,6 @@ def install(programs: Iterable[Path], folder: Path) -> Installed:
         str(prefix),
         str(source),
     ]
-    subprocess.run([sys.executable, "-m", "pip", *words], check=True, capture_output=True, timeout=120)
+    subprocess.run([sys.executable, "-m", "pip", *words], check=True, capture_output=True, timeout=300)
     places = sysconfig.get_paths(vars={"base": str(prefix), "platbase": str(prefix)})
     return Installed(Path(places["purelib"]), Path(places["scripts"]))

@@ -71,7 +71,7 @@ def _execute(folder: str, cells: Sequence[str], environment: Mapping[str, str]) 
     manager = AsyncKernelManager(kernel_name="here", kernel_spec_manager=KernelSpecManager(kernel_dirs=[str(kernels)]))
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
     NotebookClient(
-        notebook, km=manager, timeout=120, allow_errors=True, resources={"metadata": {"path": folder}}
+        notebook, km=manager, timeout=300, allow_errors=True, resources={"metadata": {"path": folder}}
     ).execute()
     return [_shown(cell) for cell in notebook.cells]
 

@@ -40,6 +40,6 @@ def run_as_other_user(
     *words: object, folder: Path, environment: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        as_other_user(*words), cwd=folder, capture_output=True, text=True, timeout=60, check=False,
+        as_other_user(*words), cwd=folder, capture_output=True, text=True, timeout=300, check=False,
         env=child_environment(environment),
     )  # fmt: skip

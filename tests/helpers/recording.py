@@ -130,7 +130,7 @@ def record(
     libraries: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
     sample_bytes: int = 0,
-    timeout: float = 120,
+    timeout: float = 300,
 ) -> Recorded:
     """Runs the program recorded, in a fresh interpreter; fails the test where the books do not add up."""
     for name in libraries:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from children import hiwater_command, run_hiwater
 
-SECONDS = 60
+SECONDS = 300
 
 
 def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:

@@ -143,7 +143,7 @@ def test_groups_do_not_overlap_and_figures_add_up(tables: Tables) -> None:
     assert (held == search.paths["bytes"]).all(), "each path's blocks add up to its bytes"
 
 
-@settings(max_examples=rounds(100), deadline=None)
+@settings(max_examples=rounds(100))
 @given(st.data())
 def test_a_damaged_search_is_an_error_of_ours_or_is_shown(tables: Tables, data: st.DataObject) -> None:
     name = data.draw(st.sampled_from(["holder_searches", "holder_paths", "holder_blocks", "holder_references"]))

@@ -48,7 +48,7 @@ def without_engine(folder: Path, *words: str | Path) -> subprocess.CompletedProc
     code = "import sys; sys.modules['hiwater._core'] = None; from hiwater.cli import main; sys.exit(main())"
     return subprocess.run(
         [sys.executable, "-c", code, *map(str, words)],
-        cwd=folder, capture_output=True, text=True, check=False, timeout=60, env=child_environment(),
+        cwd=folder, capture_output=True, text=True, check=False, timeout=300, env=child_environment(),
     )  # fmt: skip
 
 

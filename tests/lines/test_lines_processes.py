@@ -123,6 +123,6 @@ def test_children_under_the_memory_profiler_know_profile(tmp_path: Path) -> None
     environment = child_environment({"PYTHONPATH": folder()})
     done = subprocess.run(
         [sys.executable, "-m", "memory_profiler", "program.py", "spawn"],
-        cwd=tmp_path, env=environment, check=True, capture_output=True, text=True, timeout=60,
+        cwd=tmp_path, env=environment, check=True, capture_output=True, text=True, timeout=300,
     )  # fmt: skip
     assert "[100, 200, 300]" in done.stdout

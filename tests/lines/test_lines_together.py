@@ -24,7 +24,7 @@ def program(folder: Path, text: str, *words: str) -> subprocess.CompletedProcess
     (folder / "program.py").write_text(textwrap.dedent(text))
     return subprocess.run(
         [sys.executable, *words, "program.py"],
-        cwd=folder, capture_output=True, text=True, check=False, timeout=60, env=child_environment(),
+        cwd=folder, capture_output=True, text=True, check=False, timeout=300, env=child_environment(),
     )  # fmt: skip
 
 

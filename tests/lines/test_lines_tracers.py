@@ -164,7 +164,7 @@ def test_coverage_and_ours_together(tmp_path: Path, recorder: str) -> None:
             text=True,
             check=False,
             env=child_environment(),
-            timeout=60,
+            timeout=300,
         )
         assert done.returncode == 0, done.stderr
         if words[0] == "run":

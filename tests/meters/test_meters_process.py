@@ -45,7 +45,7 @@ def resident():
 def run(code, *command):
     """Run `code` in a fresh interpreter and return the JSON it prints."""
     program = [sys.executable, "-c", textwrap.dedent(code)]
-    answer = subprocess.run([*command, *program], capture_output=True, text=True, check=False, timeout=60)
+    answer = subprocess.run([*command, *program], capture_output=True, text=True, check=False, timeout=300)
     assert answer.returncode == 0, answer.stderr
     return json.loads(answer.stdout)
 
@@ -208,7 +208,7 @@ held = bytearray(b"x") * (64 << 20)
 _core.resident_watch_stop()
 print(well, _core.resident_watch_peak() > 64 << 20, os.listdir("/proc/self/task") == [str(os.getpid())])
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=300)
     assert (done.returncode, done.stdout) == (0, "[100, 100, 100, 100] True True\n"), done.stderr
 
 

@@ -29,7 +29,7 @@ def record(folder: Path, program: str, *options: str, environment: Mapping[str, 
     (folder / "program.py").write_text(HEAD + textwrap.dedent(program))
     done = subprocess.run(
         [sys.executable, "-m", "hiwater", "run", "-q", *options, "-o", "run.hiw", "program.py", compiled.library("native_frames")],
-        cwd=folder, capture_output=True, text=True, timeout=120, check=False, env=child_environment(environment),
+        cwd=folder, capture_output=True, text=True, timeout=300, check=False, env=child_environment(environment),
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
     (folder / "out").write_text(done.stdout)
@@ -149,7 +149,7 @@ def test_a_report_names_the_libraries(tmp_path: Path) -> None:
 
     def report(*options: str) -> str:
         done = subprocess.run(
-            [*command, *options], capture_output=True, text=True, timeout=60, env=environment, check=True
+            [*command, *options], capture_output=True, text=True, timeout=300, env=environment, check=True
         )
         return done.stdout
 
@@ -168,7 +168,7 @@ def test_a_recording_without_native_frames_says_so(tmp_path: Path) -> None:
     path = record(tmp_path, "native.first(10_007)\n")
     done = subprocess.run(
         [sys.executable, "-m", "hiwater", "report", path, "--frames", "mixed"],
-        capture_output=True, text=True, timeout=60, check=False, env=child_environment(),
+        capture_output=True, text=True, timeout=300, check=False, env=child_environment(),
     )  # fmt: skip
     assert done.returncode == 2
     assert "no native frames were recorded" in done.stderr
@@ -272,7 +272,7 @@ def test_recording_with_record(tmp_path: Path) -> None:
     """
     (tmp_path / "program.py").write_text(HEAD + textwrap.dedent(program))
     subprocess.run(
-        [sys.executable, "program.py", compiled.library("native_frames")], cwd=tmp_path, check=True, timeout=60,
+        [sys.executable, "program.py", compiled.library("native_frames")], cwd=tmp_path, check=True, timeout=300,
         env={**os.environ, **child_environment()},
     )  # fmt: skip
     assert native_part(stacks(tmp_path / "inner.hiw", 10_007)[0])[0] == "first"

@@ -472,7 +472,7 @@ def test_a_terminal(tmp_path: Path) -> None:
         env={**os.environ, "IPYTHONDIR": str(tmp_path), "TERM": "dumb"},
         cwd=str(tmp_path),
         encoding="utf-8",
-        timeout=60,
+        timeout=300,
     )
     log = io.StringIO()
     child.logfile_read = log

@@ -89,7 +89,7 @@ def rows_of_json(told: MatchedComparison) -> Counter[tuple[Any, ...]]:
     return sums
 
 
-@settings(max_examples=rounds(50), deadline=None)
+@settings(max_examples=rounds(50))
 @given(STACKS, STACKS, st.sampled_from(("peak", "end")))
 def test_the_page_has_the_rows_of_json(one: list[Any], other: list[Any], at: str) -> None:
     told = compare(recorded(one), recorded(other), at=at)
@@ -99,7 +99,7 @@ def test_the_page_has_the_rows_of_json(one: list[Any], other: list[Any], at: str
     assert rows_of_page(page) == rows_of_json(told)
 
 
-@settings(max_examples=rounds(50), deadline=None)
+@settings(max_examples=rounds(50))
 @given(EVENTS, EVENTS, st.sampled_from(("peak", "end", "0")), st.integers(2, 40))
 def test_folded_or_not_every_byte_is_there(one: Any, other: Any, at: str, holders: int) -> None:
     """Of either capture, of every kind, at each moment; and what the later one says alone is what it always said."""

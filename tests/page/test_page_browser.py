@@ -52,7 +52,7 @@ def close_reader() -> Iterator[None]:
     """Other tests in this process wait for all its children, or measure them."""
     yield
     if reader.cache_info().currsize:
-        reader().communicate(timeout=60)
+        reader().communicate(timeout=300)
         reader.cache_clear()
 
 

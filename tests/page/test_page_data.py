@@ -31,7 +31,7 @@ from recording import rounds
 from written_reports import as_json, report
 
 
-@settings(max_examples=rounds(60), deadline=None)
+@settings(max_examples=rounds(60))
 @given(EVENTS, st.sampled_from([0, 4096]))
 def test_the_page_says_of_every_moment_what_json_says(
     events: list[tuple[int, int, int, int]], sample_bytes: int
@@ -93,7 +93,7 @@ def threads_of(capture: Capture, values: np.ndarray) -> dict[str, int]:
     return {name: value for name, value in found.items() if value}
 
 
-@settings(max_examples=rounds(60), deadline=None)
+@settings(max_examples=rounds(60))
 @given(EVENTS, st.integers(1, 20), st.integers(1, 40), st.integers(1, 60))
 def test_folding_keeps_every_sum(
     events: list[tuple[int, int, int, int]], holders: int, nodes: int, entries: int
@@ -132,7 +132,7 @@ def test_a_page_with_folded_stacks_says_so(monkeypatch: pytest.MonkeyPatch) -> N
     assert int(held[page.kind < len(COUNTED_KINDS)].sum()) == what.holdings.total_bytes
 
 
-@settings(max_examples=rounds(100), deadline=None)
+@settings(max_examples=rounds(100))
 @given(st.lists(st.lists(st.integers(-(2**52), 2**52), max_size=30), max_size=5))
 def test_columns_come_back_as_they_were(lists: list[list[int]]) -> None:
     columns = PackedColumns()

@@ -57,7 +57,7 @@ def test_a_filter_of_system_calls_changes_neither_the_program_nor_the_figures(
     (tmp_path / "program.py").write_text(PROGRAM)
     done = subprocess.run(
         [sys.executable, "program.py", str(how), str(action), "2"],
-        cwd=tmp_path, capture_output=True, text=True, timeout=90, check=False, env=child_environment(),
+        cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False, env=child_environment(),
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     for number in range(2):

@@ -34,7 +34,7 @@ def pretending(folder: Path, flags: str, *words: str) -> subprocess.CompletedPro
     """Runs hiwater in an interpreter that says of itself to be another build."""
     return subprocess.run(
         [sys.executable, "-c", PRETENDING.format(flags=flags), *words],
-        cwd=folder, capture_output=True, text=True, timeout=60, check=False, env=child_environment(),
+        cwd=folder, capture_output=True, text=True, timeout=300, check=False, env=child_environment(),
     )  # fmt: skip
 
 

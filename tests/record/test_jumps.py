@@ -36,7 +36,7 @@ def record(folder: Path, manner: str, work: str) -> None:
     (folder / "program.py").write_text(PROGRAM)
     done = subprocess.run(
         [sys.executable, "program.py", manner, work, str(JUMPS)],
-        cwd=folder, capture_output=True, text=True, timeout=90, check=False,
+        cwd=folder, capture_output=True, text=True, timeout=300, check=False,
         env=child_environment({"LD_PRELOAD": str(compiled.library("one_place"))}),
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -86,7 +86,7 @@ print(came)
 def test_a_handler_after_any_instruction_may_map_memory_and_jump_within_itself(tmp_path: Path, work: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", STEPPED, compiled.library("stepped"), work],
-        cwd=tmp_path, capture_output=True, text=True, timeout=90, check=False, env=child_environment(),
+        cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False, env=child_environment(),
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) > 300
@@ -107,7 +107,7 @@ def test_a_jump_out_of_a_lesser_lock_leaves_it_free(tmp_path: Path, work: str) -
     )
     done = subprocess.run(
         [sys.executable, "-c", program, compiled.library("interrupted"), work],
-        cwd=tmp_path, capture_output=True, text=True, timeout=90, check=False,
+        cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False,
         env=child_environment({"LD_PRELOAD": str(compiled.library("interrupting"))}),
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

@@ -105,7 +105,7 @@ def test_a_recording_in_python_takes_the_file(folder: Path) -> None:
         "    import runpy; runpy.run_path('etl.py')\n"
     )
     words = hiwater_command()[:1]
-    subprocess.run([*words, "-c", code], cwd=folder, env=child_environment(), check=True, timeout=100)
+    subprocess.run([*words, "-c", code], cwd=folder, env=child_environment(), check=True, timeout=300)
     text = (folder / "words.txt").read_text()
     assert re.match(
         r"hiwater: peak \d+\.\d MiB of \d+\.\d MiB \(address space\).*; most: \d+\.\d MiB at etl\.py:5 in load\n", text
@@ -145,7 +145,7 @@ def test_a_cgroup_that_kills(folder: Path, group: Path) -> None:
         (group / "cgroup.procs").write_text(str(os.getpid()))
 
     done = subprocess.run(
-        hiwater_command("run", *options), cwd=folder, env=child_environment(), preexec_fn=enter, check=False, timeout=100
+        hiwater_command("run", *options), cwd=folder, env=child_environment(), preexec_fn=enter, check=False, timeout=300
     )  # fmt: skip
 
     assert done.returncode == -signal.SIGKILL

@@ -68,7 +68,7 @@ def run(words: list[str], limits: dict[int, int]) -> subprocess.CompletedProcess
             resource.setrlimit(limit, (value, value))  # as `ulimit` does: the program cannot raise it
 
     return subprocess.run(
-        words, capture_output=True, text=True, check=False, preexec_fn=lower, timeout=120, env=child_environment()
+        words, capture_output=True, text=True, check=False, preexec_fn=lower, timeout=300, env=child_environment()
     )
 
 
@@ -146,7 +146,7 @@ def from_outside(words: list[str], limit: int) -> tuple[int, str, str]:
         assert process.stdout is not None
         wanted = int(process.stdout.readline())
         resource.prlimit(process.pid, limit, (wanted, wanted))
-        out, err = process.communicate("\n", timeout=120)
+        out, err = process.communicate("\n", timeout=300)
         return process.returncode, out, err
 
 
@@ -242,7 +242,7 @@ def test_a_limit_of_file_size_is_not_met_by_the_recorder(tmp_path: Path, handlin
         print(len(made), signal.sigpending(), signal.pthread_sigmask(signal.SIG_BLOCK, []))
     """
     done = subprocess.run(
-        command(tmp_path, textwrap.dedent(text), recorded=True), capture_output=True, text=True, check=False, env=child_environment(), timeout=120
+        command(tmp_path, textwrap.dedent(text), recorded=True), capture_output=True, text=True, check=False, env=child_environment(), timeout=300
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (0, "300 set() set()\n"), done.stderr
     assert hiwater.open(tmp_path / "c.hiw").problems() == []

@@ -43,7 +43,7 @@ def test_the_process_ends_as_without_hiwater(how: str, words: tuple[str, ...], t
     code, status = ENDINGS[how]
     source = f"{PROGRAM}\n{code}"
     plain, recorded = (
-        subprocess.run(command, cwd=tmp_path, timeout=60, check=False, env=child_environment())
+        subprocess.run(command, cwd=tmp_path, timeout=300, check=False, env=child_environment())
         for command in ([sys.executable, "-c", source], hiwater_command("run", *words, "-c", source))
     )
     assert (plain.returncode, recorded.returncode) == (status, status)
@@ -63,7 +63,7 @@ while rounds: rounds -= 1
 libc.syscall(60, 7)
 """
     command = hiwater_command("run", "--standby", "-c", source)
-    assert subprocess.run(command, cwd=tmp_path, timeout=60, check=False, env=child_environment()).returncode == 7
+    assert subprocess.run(command, cwd=tmp_path, timeout=300, check=False, env=child_environment()).returncode == 7
 
 
 def test_a_thread_in_strict_mode_waits_for_nothing_of_hiwater(tmp_path: Path) -> None:
@@ -71,4 +71,4 @@ def test_a_thread_in_strict_mode_waits_for_nothing_of_hiwater(tmp_path: Path) ->
     for, would end it."""
     source = f"{PROGRAM}\nstrict()\nfor _ in range(200_000): bytes(2_000), bytes(600)\nlibc.syscall(60, 7)"
     command = hiwater_command("run", "-q", "-o", "run.hiw", "-c", source)
-    assert subprocess.run(command, cwd=tmp_path, timeout=60, check=False, env=child_environment()).returncode == 7
+    assert subprocess.run(command, cwd=tmp_path, timeout=300, check=False, env=child_environment()).returncode == 7

@@ -57,7 +57,7 @@ def record(folder: Path, text: str) -> naive_reader.NaiveCapture:
     (folder / "program.py").write_text(text)
     done = subprocess.run(
         [sys.executable, "program.py", compiled.library("moving_states")],
-        cwd=folder, capture_output=True, text=True, timeout=120, check=False, env=child_environment(),
+        cwd=folder, capture_output=True, text=True, timeout=300, check=False, env=child_environment(),
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stderr == ""

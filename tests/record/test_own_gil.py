@@ -100,7 +100,7 @@ def check(folder: Path, program: str, *words: str) -> None:
     (folder / "program.py").write_text(program)
     done = subprocess.run(
         [sys.executable, "program.py", *words],
-        cwd=folder, capture_output=True, text=True, timeout=120, check=False, env=child_environment(),
+        cwd=folder, capture_output=True, text=True, timeout=300, check=False, env=child_environment(),
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (0, "whole\n"), done.stderr[-2000:]
     assert hiwater.open(folder / "a.hiw").problems() == []

@@ -38,7 +38,7 @@ def test_a_library_is_unloaded_while_call_slots_are_changed(tmp_path: Path) -> N
     subprocess.run([*compiled.C, tmp_path / "slots.c", "-o", library], check=True)
     done = subprocess.run(
         [sys.executable, "program.py", compiled.library("reload"), library],
-        cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False, env=child_environment(),
+        cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False, env=child_environment(),
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (0, "whole\n"), done.stderr[-2000:]
     assert hiwater.open(tmp_path / "a.hiw").problems() == []
@@ -51,7 +51,7 @@ def test_no_function_that_takes_the_loaders_first_lock_is_called_under_its_secon
     )
     done = subprocess.run(
         [sys.executable, "-c", program],
-        cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
+        cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False,
         env=child_environment({"LD_PRELOAD": str(compiled.library("loader_calls"))}),
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (0, "whole\n"), done.stderr[-2000:]

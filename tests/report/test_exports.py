@@ -71,7 +71,7 @@ def as_csv(*what: Report) -> list[dict[str, str]]:
 # All say the same
 
 
-@settings(max_examples=rounds(60), deadline=None)
+@settings(max_examples=rounds(60))
 @given(STACKS, st.sampled_from(("all", "python", "native", "device")))
 def test_every_format_has_the_same_sum_in_the_same_order(stacks: list[Any], kind: str) -> None:
     capture = recorded(stacks)
@@ -93,7 +93,7 @@ def test_every_format_has_the_same_sum_in_the_same_order(stacks: list[Any], kind
         assert size(whole) in shown(view, what)
 
 
-@settings(max_examples=rounds(30), deadline=None)
+@settings(max_examples=rounds(30))
 @given(STACKS)
 def test_stacks_have_the_same_frames_everywhere(stacks: list[Any]) -> None:
     capture = recorded(stacks)

@@ -269,7 +269,7 @@ def test_help_loads_neither_numpy_nor_rich() -> None:
 WHOLE = small().to_bytes(shuffle=2)
 
 
-@settings(max_examples=rounds(120), deadline=None)
+@settings(max_examples=rounds(120))
 @given(st.data())
 def test_a_damaged_capture_is_reported_or_refused(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

@@ -107,7 +107,7 @@ def test_collapsed_is_json_in_lines() -> None:
     assert from_lines == [(path.replace(":0)", ")"), count) for path, count in from_json]
 
 
-@settings(max_examples=rounds(40), deadline=None)
+@settings(max_examples=rounds(40))
 @given(st.lists(st.integers(0, 10**6), min_size=1, max_size=400), st.integers(0, 2**32 - 1))
 def test_the_texts_of_paths_are_those_of_the_stacks(choices: list[int], seed: int) -> None:
     """Any tree, with paths deeper than a stride: json against the stacks made one by one."""

@@ -35,7 +35,7 @@ def here(folder: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
 def ran(folder: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, *map(str, words)],
-        cwd=folder, capture_output=True, text=True, check=False, timeout=120, env=child_environment(),
+        cwd=folder, capture_output=True, text=True, check=False, timeout=300, env=child_environment(),
     )  # fmt: skip
 
 

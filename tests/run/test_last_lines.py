@@ -59,7 +59,7 @@ def run_to_death(folder: Path, text: str, *options: str) -> subprocess.Completed
     written(folder, text)
     return subprocess.run(
         hiwater_command("run", *options, "-o", "run.hiw", "program.py"),
-        cwd=folder, capture_output=True, text=True, env=child_environment(), timeout=60, check=False,
+        cwd=folder, capture_output=True, text=True, env=child_environment(), timeout=300, check=False,
     )  # fmt: skip
 
 
@@ -275,7 +275,7 @@ def test_a_prefork_server_tells_of_its_workers(tmp_path: Path) -> None:
         time.sleep(0.3)
     finally:
         server.terminate()
-        _, said = server.communicate(timeout=60)
+        _, said = server.communicate(timeout=300)
     assert server.returncode == 0
     lines = last_lines(said)
     assert lines[0] == "3 processes on 1 machine"

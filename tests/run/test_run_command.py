@@ -35,7 +35,7 @@ def hiwater(
         capture_output=True,
         text=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **(environment or {})},
-        timeout=60,
+        timeout=300,
         check=False,
     )
 

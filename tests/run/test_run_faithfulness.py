@@ -98,7 +98,7 @@ class Pair:
             wait_until(lambda: is_in_call(SLEEPING, process.pid))
             process.send_signal(interrupt)
         try:
-            out, err = process.communicate(feed, timeout=60)
+            out, err = process.communicate(feed, timeout=300)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)  # its workers, too
             raise

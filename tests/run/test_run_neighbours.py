@@ -70,7 +70,7 @@ class Both:
         ours = ["-m", "hiwater", "run", "-q", "-o", str(self.capture)] if under else []
         return subprocess.run(
             [sys.executable, *options, *ours, *words],
-            cwd=self.folder, input=feed, capture_output=True, text=True, timeout=120, check=False,
+            cwd=self.folder, input=feed, capture_output=True, text=True, timeout=300, check=False,
             env=child_environment({"PYTHONHASHSEED": "0"} | environment),
         )  # fmt: skip
 
@@ -525,7 +525,7 @@ def test_handlers_of_forks_and_of_signals_in_their_midst_allocate(tmp_path: Path
             signal.setitimer(signal.ITIMER_REAL, 0)
         """,
         libraries=["churn"],
-        timeout=60,
+        timeout=300,
     )
     assert [stack.bytes for stack in recorded.stacks("fork", "native", "end")] == []
 

@@ -54,7 +54,7 @@ def started_by_other_user(
     """A shell of the other user's starts the command, as a person would."""
     return subprocess.run(
         as_other_user("sh", "-c", '"$0" "$@"; exit $?', *command),
-        cwd=folder, capture_output=True, text=True, timeout=60, check=False, env=child_environment(environment),
+        cwd=folder, capture_output=True, text=True, timeout=300, check=False, env=child_environment(environment),
     )  # fmt: skip
 
 

@@ -102,7 +102,7 @@ def test_a_file_for_scopes_is_neither_followed_nor_waited_for(what: str, tmp_pat
     PLACED.get(what, lambda path: path.write_text("precious\n"))(place)
     words = [sys.executable, *(["-E"] if what == "isolated" else []), "-c", SCOPES]
     environment = child_environment({"HIWATER_SCOPES": str(place)})
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True, env=environment)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=300, check=True, env=environment)
     assert done.stdout == f"{what != 'isolated'}\n"
     assert elsewhere.read_text() == "precious\n"
     assert what != "isolated" or place.read_text() == "precious\n"

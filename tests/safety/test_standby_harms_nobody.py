@@ -44,7 +44,7 @@ def run(source: str, *, standby: bool, shell: str = "") -> subprocess.CompletedP
     # CPython 3.13 warned of threads that are started after the fork, until 3.13.10: docs/limitations.md.
     quiet = {"PYTHONWARNINGS": "ignore:This process:DeprecationWarning"}
     environment = child_environment(quiet | ({"HIWATER": "standby"} if standby else {}))
-    return subprocess.run(words, capture_output=True, text=True, timeout=60, check=False, env=environment)
+    return subprocess.run(words, capture_output=True, text=True, timeout=300, check=False, env=environment)
 
 
 @pytest.mark.parametrize("source", [DESCRIPTORS, DAEMON], ids=["descriptors", "daemon"])

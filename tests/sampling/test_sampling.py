@@ -96,7 +96,7 @@ for _ in range(20):  # what starts it is a child while it ends: it must not be c
 
 def test_the_sampler_is_nobodys_child() -> None:
     """In a process of its own: other tests may have left children of this one."""
-    subprocess.run([sys.executable, "-c", SAMPLED], timeout=60, check=True)
+    subprocess.run([sys.executable, "-c", SAMPLED], timeout=300, check=True)
 
 
 def test_a_popen_until_it_ends_and_its_exit_code_is_left_to_its_owner() -> None:

@@ -35,7 +35,7 @@ from hiwater._os import procfs
 from hiwater._os.process_identity import stat_fields
 
 HERE = Path(__file__).parent
-PATIENCE_SECONDS = 120
+PATIENCE_SECONDS = 300
 MODES: dict[str, tuple[str, ...] | None] = {"plain": None, "exact": (), "sampled": ("--sample", "64KiB")}
 MOST = {"exact": 1.3, "sampled": 1.05}
 

@@ -201,7 +201,7 @@ def _add_others(folder: Path, device: Path) -> None:
 
 
 def _hiwater(*words: str) -> None:
-    subprocess.run([sys.executable, "-m", "hiwater", *words], check=False, timeout=60, capture_output=True)
+    subprocess.run([sys.executable, "-m", "hiwater", *words], check=False, timeout=300, capture_output=True)
 
 
 def _history() -> object:

@@ -60,7 +60,7 @@ CASES = {**dict.fromkeys(FOUND.strip().splitlines(), True), **dict.fromkeys(ALLO
 
 def check(tree: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, tree / "tools" / TOOL.name], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, tree / "tools" / TOOL.name], capture_output=True, text=True, timeout=300, check=False
     )
 
 

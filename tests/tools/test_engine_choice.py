@@ -19,7 +19,7 @@ NO_COMPILER = {"CC": "/bin/false", "CXX": "/bin/false"}
 def configured(folder: Path, python: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         ["cmake", "-S", ROOT, "-B", folder / "build", f"-DPython_EXECUTABLE={python}"],
-        capture_output=True, text=True, check=False, timeout=60, env=os.environ | NO_COMPILER | environment,
+        capture_output=True, text=True, check=False, timeout=300, env=os.environ | NO_COMPILER | environment,
     )  # fmt: skip
 
 

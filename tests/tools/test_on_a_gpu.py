@@ -20,7 +20,7 @@ GOLDEN = {"breakdown", "pools", "history", "shortage"}
 
 def run(python: Path | str, *words: object, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
     command = [python, SCRIPT, *words]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300, env=environment)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=900, env=environment)
 
 
 def environment_with_torch(folder: Path) -> Path:
@@ -35,7 +35,7 @@ def environment_with_torch(folder: Path) -> Path:
 def wheel(folder: Path) -> None:
     """hiwater's wheel for this interpreter, from what is built."""
     words = ["--quiet", "--no-build-isolation", "--no-deps", "--no-index", "--wheel-dir", str(folder), str(ROOT)]
-    subprocess.run([sys.executable, "-m", "pip", "wheel", *words], check=True, timeout=300)
+    subprocess.run([sys.executable, "-m", "pip", "wheel", *words], check=True, timeout=900)
 
 
 def test_the_checks_hold_over_the_double_in_an_environment_of_its_own_without_an_index(tmp_path: Path) -> None:

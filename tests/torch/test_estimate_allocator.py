@@ -94,7 +94,7 @@ def check(allocator, live):
     assert all(first[1] <= second[0] for first, second in pairwise(spans))
 
 
-@settings(max_examples=rounds(150), deadline=None)
+@settings(max_examples=rounds(150))
 @given(STEPS)
 def test_it_answers_as_the_rules_say_and_keeps_its_promises(steps):
     model, naive = CachingAllocator(), NaiveAllocator()
@@ -150,7 +150,7 @@ def test_cached_segments_are_given_back_before_a_request_fails():
         model.allocate(12 * MIB)
 
 
-@settings(max_examples=rounds(60), deadline=None)
+@settings(max_examples=rounds(60))
 @given(STEPS, st.integers(1, 100))
 def test_a_limit_is_never_passed_and_only_more_helps(steps, limit):
     def runs(limit_bytes):

@@ -29,7 +29,7 @@ CURVES = st.tuples(
 )
 
 
-@settings(max_examples=rounds(300), deadline=None)
+@settings(max_examples=rounds(300))
 @given(CURVES, st.integers(1, 10**8), st.sampled_from([1, 2, 8, 64]), st.sampled_from([64, 1000, 2**20]))
 def test_the_edge_is_found(curve, available, multiple_of, largest):
     start, slope, power, grain = curve

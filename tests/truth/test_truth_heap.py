@@ -330,7 +330,7 @@ def test_a_fork_handler_of_another_library_may_allocate(tmp_path: Path) -> None:
             assert os.waitpid(child, 0)[1] == 0 and len(kept) == 1
             kept.clear()
         """,
-        timeout=60,
+        timeout=300,
     )
 
 

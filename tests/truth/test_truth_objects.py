@@ -185,7 +185,7 @@ def test_a_program_says_the_same_with_every_python_allocator(tmp_path: Path, all
     plain, recorded = (
         subprocess.run(
             [sys.executable, *words, program],
-            cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False, env=environment,
+            cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False, env=environment,
         )
         for words in ((), ("-m", "hiwater", "run", "-q"))
     )  # fmt: skip

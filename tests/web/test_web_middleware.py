@@ -262,7 +262,7 @@ def served(folder: Path, source: str, *command: str) -> Iterator[int]:
 
 
 def get(port: int, path: str) -> tuple[int, str]:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=300)
     connection.request("GET", path)
     answer = connection.getresponse()
     status, text = answer.status, answer.read().decode()

@@ -10,7 +10,7 @@ import { createInterface } from "node:readline";
 import { launch, withPage } from "./chromium.mjs";
 
 const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
-const SHOWN = { timeout: 20_000 };
+const SHOWN = { timeout: 120_000 };
 
 /** Until what was done is to be seen. */
 const settled = (page) =>
