@@ -56,7 +56,7 @@ PATHS = {
     "_os/procfs.py": "of the kernel, or in a copy of /proc of tests",
     "_os/replacing.py": f"{NAMED}; the rest: {OWN}",
     "analysis/baseline.py": NAMED,
-    "analysis/symbols/naming.py": "the folder of the user's own cache, used only if nobody else may write to it",
+    "analysis/symbols/names_file.py": "the folder of the user's own cache, used only if nobody else may write to it",
     "analysis/suppressions.py": NAMED,
     "capture/destination.py": OURS,
     "capture/packing.py": f"the sources: {CHECKED}; the result: {OWN}",

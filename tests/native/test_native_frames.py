@@ -2,11 +2,11 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import textwrap
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -15,43 +15,10 @@ import compiled
 import hiwater
 from hiwater.analysis.symbols.naming import FunctionNames
 from hiwater.capture.native_frames import Frames
+from native_recordings import HEAD, native_part, record, recorded_with_a_copy, stacks
 from recording import child_environment, needs_engine
 
 pytestmark = needs_engine
-
-HEAD = """\
-import ctypes, sys
-native = ctypes.CDLL(sys.argv[1])
-"""
-
-
-def record(folder: Path, program: str, *options: str, environment: Mapping[str, str] = {}) -> Path:
-    (folder / "program.py").write_text(HEAD + textwrap.dedent(program))
-    done = subprocess.run(
-        [sys.executable, "-m", "hiwater", "run", "-q", *options, "-o", "run.hiw", "program.py", compiled.library("native_frames")],
-        cwd=folder, capture_output=True, text=True, timeout=300, check=False, env=child_environment(environment),
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-2000:]
-    (folder / "out").write_text(done.stdout)
-    return folder / "run.hiw"
-
-
-def stacks(path: Path, bytes_: int, frames: Frames = Frames.mixed, cache: Path | None = None) -> list[list[str]]:
-    """The functions of the stacks that hold blocks of this size at the end, root first."""
-    capture = hiwater.open(path)
-    if frames is not Frames.python:
-        capture.show_frames(frames, FunctionNames(cache or path.parent / "cache").of)
-    assert capture.problems() == []
-    found = [
-        one for one in capture.end.stacks if one.bytes and one.bytes % bytes_ == 0 and one.bytes // one.blocks == bytes_
-    ]
-    return [[frame.function for frame in one.frames] for one in found]
-
-
-def native_part(stack: list[str]) -> list[str]:
-    """From the library's first function on."""
-    names = ("first", "many", "aligned", "wander", "after_exception", "after_jump", "in_thread")
-    return stack[next(i for i, name in enumerate(stack) if name in names) :]
 
 
 def test_the_functions_of_a_library_are_below_the_line_that_called_it(tmp_path: Path) -> None:
@@ -155,10 +122,10 @@ def test_a_report_names_the_libraries(tmp_path: Path) -> None:
 
     assert "native_frames.so)" not in report("--format", "tree")
     mixed = report("--frames", "mixed", "--format", "tree")
-    assert "shapes::take(unsigned long)" in mixed and "native_frames.so)" in mixed and "program.py:3" in mixed
+    assert re.search(r"shapes::take\(unsigned long\) \(.*native_frames.cpp:\d+\)", mixed) and "program.py:3" in mixed
     alone = report("--frames", "native", "--format", "tree")
     assert "second" in alone and "program.py:3" not in alone
-    files = json.loads(report("--frames", "native", "--by", "file", "--format", "json"))
+    files = json.loads(report("--frames", "native", "--by", "module", "--format", "json"))
     assert "native_frames.so" in json.dumps(files)
     report("--frames", "mixed", "--format", "html", "-o", str(tmp_path / "page.html"))
     assert (tmp_path / "page.html").stat().st_size > 100_000
@@ -201,16 +168,6 @@ def test_sampled_recordings_and_children_have_native_frames(tmp_path: Path) -> N
         capture.show_frames(Frames.mixed, FunctionNames(tmp_path / "cache").of)
         held = [one for one in capture.end.stacks if one.bytes in (100_007, 300_017)]
         assert held and all("third" in [frame.function for frame in one.frames] for one in held)
-
-
-def recorded_with_a_copy(tmp_path: Path) -> tuple[Path, Path]:
-    """A library that a test may change or delete, and the capture of a program that used it."""
-    library = tmp_path / "copy.so"
-    shutil.copy(compiled.library("native_frames"), library)
-    return library, record(tmp_path, f"""
-        native = ctypes.CDLL({str(library)!r})
-        native.first(10_007)
-    """, "--native")  # fmt: skip
 
 
 def test_a_file_that_is_another_now_gives_no_names(tmp_path: Path) -> None:
@@ -276,3 +233,28 @@ def test_recording_with_record(tmp_path: Path) -> None:
         env={**os.environ, **child_environment()},
     )  # fmt: skip
     assert native_part(stacks(tmp_path / "inner.hiw", 10_007)[0])[0] == "first"
+
+
+def test_diff_and_leaks_show_native_frames_on_request(tmp_path: Path) -> None:
+    (tmp_path / "plain").mkdir()
+    plain = record(tmp_path / "plain", "native.first(10_007)\n")
+    before = record(tmp_path, "native.first(10_007)\n", "--native").rename(tmp_path / "before.hiw")
+    after = record(tmp_path, """
+        import hiwater
+        kept = []
+        for number in range(40):
+            kept.append(native.first(100_000))
+            hiwater.mark("round")
+    """, "--native")  # fmt: skip
+
+    def shown(*words: str) -> subprocess.CompletedProcess[str]:
+        environment = child_environment({"XDG_CACHE_HOME": str(tmp_path / "cache")})
+        return subprocess.run(
+            [sys.executable, "-m", "hiwater", *words], capture_output=True, text=True, timeout=60, env=environment, check=False
+        )  # fmt: skip
+
+    for words in (["diff", str(before), str(after)], ["leaks", str(after)]):
+        assert "shapes::take" not in shown(*words).stdout
+        assert "shapes::take(unsigned long)" in shown(*words, "--frames", "mixed").stdout, words
+    refused = shown("diff", str(plain), str(after), "--frames", "native")
+    assert refused.returncode == 2 and repr(str(plain)) in refused.stderr

@@ -288,6 +288,19 @@ def test_what_is_asked_for_wrongly(tmp_path: Path) -> None:
 
 
 @needs_engine
+def test_native_frames_of_a_cell(tmp_path: Path) -> None:
+    cells = [
+        "%load_ext hiwater\nimport json",
+        "%%hiwater --native -o cell.hiw\nkept = [json.dumps([number]) for number in range(2_000)]",
+        "%hiwater --native -o statement.hiw kept = json.dumps([7])",
+    ]
+    shown = notebooks.run(tmp_path, cells)
+    assert "json.dumps" in shown[1].report and shown[1].error is None
+    for name in ("cell", "statement"):
+        assert hiwater.open(tmp_path / f"{name}.hiw").tables.has_native_frames
+
+
+@needs_engine
 def test_again_and_again(tmp_path: Path) -> None:
     """A hundred cells, every tenth one recorded: neither the process nor what hiwater keeps grows."""
     step = "import gc\ngc.collect()\nfrom hiwater.meters import process\nsizes.append(process.ResidentMeter().now())"

@@ -30,6 +30,7 @@ from hiwater.report.formatting import signed_size, size
 from hiwater.report.html import diff_page
 from hiwater.report.request import Report
 from json_paths import frames_of
+from native_recordings import record
 from page_reader import page_of
 from recording import needs_engine
 from written_reports import as_json, diff_as_json
@@ -222,6 +223,17 @@ def test_libraries_are_one_frame_that_opens(page: Path) -> None:
     assert seen["opened"] == ["all", "main", "other", "small"]
     assert seen["root"] == size(in_memory(ten_seconds()).peak.allocated_bytes)
     assert seen["found"].endswith("in 0 matches")  # big holds nothing at the peak
+
+
+@needs_engine
+def test_native_frames_have_a_switch(tmp_path: Path) -> None:
+    path = record(tmp_path, "kept = native.first(3_000_000)\n", "--native")
+    run_hiwater("report", path, "--html", "-o", tmp_path / "page.html", check=True)
+    seen = see("native", tmp_path / "page.html")
+    assert "shapes::take" not in seen["python"] and "program.py" in seen["python"]
+    assert "shapes::take" in seen["mixed"] and "program.py" in seen["mixed"]
+    assert "shapes::take" in seen["native"] and "program.py" not in seen["native"]
+    assert seen["native_root"] == seen["whole"]
 
 
 def test_an_inverted_graph_has_the_same_totals(page: Path) -> None:

@@ -15,19 +15,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import compiled
+import hiwater
+import native_recordings
 import schemas
 from capture_builder import KINDS, LABEL, Recording
 from example_captures import EVENTS, each_hostile_name, hostile, in_memory, program, recording_of, with_source
 from hiwater.analysis.compact import MERGED_FRAME, CompactedCapture, Limits, compact
 from hiwater.capture import Capture
 from hiwater.capture.format import COUNTED_KINDS
+from hiwater.capture.native_frames import Frames
 from hiwater.cli import main
+from hiwater.report import native_frames
 from hiwater.report.html.columns import PackedColumns, Unpacked
 from hiwater.report.request import Report
 from json_paths import tuples_of
 from page_reader import Page, page_of
 from places import ROOT
-from recording import rounds
+from recording import needs_engine, rounds
 from written_reports import as_json, report
 
 
@@ -241,13 +246,43 @@ def test_a_label_is_known_by_its_kind(tmp_path: Path) -> None:
 # The command
 
 
+@needs_engine
+def test_native_frames_are_in_a_page_with_their_libraries(tmp_path: Path) -> None:
+    path = native_recordings.record(tmp_path, "kept = native.first(3_000_000)\n", "--native")
+    plain = Page(page_of([Report(hiwater.open(path), "peak")]))
+    assert "origin" not in plain.capture["frames"]
+    report = Report(hiwater.open(path), "peak", frames="native")
+    native_frames.show([report.capture], Frames.native, is_page=True)
+    page = Page(page_of([report]))
+    assert page.capture["asked"]["frames"] == "native"
+    ((_, _, _, stack),) = [one for one in page.stacks(page.column("holders", "peak_bytes")) if one[0] == 3_000_000]
+    names, functions = [one["name"] for one in page.capture["files"]], page.capture["functions"]
+    of_frame = {
+        functions[function]: names[origin - 2] if origin > 1 else origin
+        for function, origin in zip(
+            *(page.column("frames", name).tolist() for name in ("function", "origin")), strict=True
+        )
+    }
+    assert [of_frame[function] for function, _, _ in stack[:1]] == [1]
+    assert str(compiled.library("native_frames")) == of_frame["shapes::take(unsigned long)"]
+    assert of_frame[""] == 0
+
+
 def test_a_page_from_the_command_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     capture = tmp_path / "a.hiw"
     capture.write_bytes(with_source(tmp_path).to_bytes())
     out = tmp_path / "a.html"
     assert main(["report", str(capture), "--format", "html", "-o", str(out), "--at", "end", "--kind", "python"]) == 0
     page = Page(out.read_text("utf-8"))
-    asked = {"at": "end", "slice": None, "kind": "python", "by": "stack", "inverted": False, "kept": False}
+    asked = {
+        "at": "end",
+        "slice": None,
+        "kind": "python",
+        "by": "stack",
+        "inverted": False,
+        "frames": "python",
+        "kept": False,
+    }
     assert page.capture["asked"] == asked
     assert page.capture["summary"]["shown"]["bytes"] == 129
     assert main(["report", str(capture), str(capture), "--format", "html", "--source", "none", "-o", str(out)]) == 0

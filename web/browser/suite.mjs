@@ -227,6 +227,19 @@ const SCENARIOS = {
         return seen;
     },
 
+    async native(page) {
+        const seen = { whole: await root(page) };
+        await page.getByRole("tab", { name: "Table" }).click();
+        for (const code of ["python", "mixed", "native"]) {
+            await page.getByLabel("Code").selectOption(code);
+            await settled(page);
+            seen[code] = (await page.locator(".table-view tbody").allInnerTexts()).join("\n");
+        }
+        await page.getByRole("tab", { name: "Flame graph" }).click();
+        seen.native_root = await root(page);
+        return seen;
+    },
+
     async inverted(page) {
         await page.keyboard.press("d");
         const figures = async () => [await root(page), await page.locator(".panel dd").allInnerTexts()];

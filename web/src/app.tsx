@@ -12,7 +12,7 @@ import { MyLinesView } from "./my_lines";
 import type { RunTable } from "./page";
 import { ProcessesView } from "./processes";
 import { hasResidency, ResidencyView } from "./residency";
-import { type Choice, chosen } from "./shape";
+import { type Choice, chosen, type Frames } from "./shape";
 import { SourceView } from "./source";
 import { TableView } from "./table";
 import { Threads } from "./threads";
@@ -89,6 +89,7 @@ function Recording({
     thread: -1,
     kind: KINDS.slice(0, COUNTED_KINDS).indexOf(asked.kind as "python"),
   });
+  const [frames, setFrames] = useState<Frames>(asked.frames as Frames);
   const [colouring, setColouring] = useState<Colouring>(capture.isBeside ? "delta" : "kind");
   const [wantedLine, setWantedLine] = useState<{ file: number; line: number } | null>(null);
   const held = useMemo(() => capture.held(moment), [capture, moment]);
@@ -130,9 +131,11 @@ function Recording({
             held={held}
             counts={counts}
             choice={choice}
+            frames={frames}
             words={words}
             onMoment={setMoment}
             onChoice={setChoice}
+            onFrames={setFrames}
           />
         )}
       </div>
@@ -140,6 +143,7 @@ function Recording({
         {tab === "flame" && tabs[0]?.[0] === "flame" && (
           <FlameView
             capture={capture}
+            frames={frames}
             held={held}
             counts={counts}
             momentWords={words}
@@ -163,6 +167,7 @@ function Recording({
         {tab === "table" && (
           <TableView
             capture={capture}
+            frames={frames}
             held={held}
             choice={choice}
             by={asked.by}

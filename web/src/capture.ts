@@ -77,6 +77,8 @@ export class Capture {
   readonly temporaries: Float64Array;
   /** 1 for frames at lines that only the earlier of two captures has. */
   readonly frameGone: Int32Array;
+  /** 0: no code, 1: Python's, 2 and more: native, of the library with this number less two; null if no native frames were recorded. */
+  private readonly origin: Int32Array | null;
   /** What the earlier capture held at the moment that was asked for; null in a page of one. */
   private readonly beforeAsked: Float64Array | null = null;
   readonly peak: Held;
@@ -115,6 +117,7 @@ export class Capture {
     this.framePartOf = ints(described.frames.part_of);
     this.frameFirstLine = ints(described.frames.first_line);
     this.frameGone = described.frames.gone ? ints(described.frames.gone) : new Int32Array(this.frameLine.length);
+    this.origin = described.frames.origin ? ints(described.frames.origin) : null;
     this.frame = ints(described.nodes.frame);
     this.parent = ints(described.nodes.above);
     for (let node = 0; node < this.parent.length; node += 1) this.parent[node] = node - this.parent[node];
@@ -173,6 +176,22 @@ export class Capture {
     const now = delta && this.held(this.asked).bytes;
     this.beforeAsked = delta && delta.map((change, holder) => now![holder] - change);
     this.lastSlice = null; // it was made without what was before
+  }
+
+  get hasNativeFrames(): boolean {
+    return this.origin !== null;
+  }
+
+  /** Whether a frame is of Python code, of native code, or of neither. */
+  codeOf(frame: number): "python" | "native" | "none" {
+    const origin = this.origin?.[frame] ?? 1;
+    return origin === 0 ? "none" : origin === 1 ? "python" : "native";
+  }
+
+  /** The module of a frame: that of native code is its library, whatever file its source is in. */
+  moduleOf(frame: number): string {
+    const origin = this.origin?.[frame] ?? 1;
+    return this.files[origin < 2 ? this.frameFile[frame] : origin - 2].module;
   }
 
   /** The moment that the command line asked for. */

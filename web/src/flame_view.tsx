@@ -7,12 +7,13 @@ import { Flame, isCollapsed, nameOf } from "./flame";
 import type { Line } from "./holders";
 import { Panel } from "./panel";
 import { search } from "./search";
-import { ALL_FRAMES, figuresOf, type Grouping, type Libraries, type Look, Shape } from "./shape";
+import { ALL_FRAMES, figuresOf, type Frames, type Grouping, type Libraries, type Look, Shape } from "./shape";
 import { Inverted, MOST_CALLERS, type Tree, Upright } from "./tree";
 import { count, share, size } from "./words";
 
 interface Props {
   capture: Capture;
+  frames: Frames;
   held: Held;
   counts: Uint8Array;
   momentWords: string;
@@ -43,6 +44,7 @@ const FINENESSES: [Grouping, string][] = [
 
 export function FlameView({
   capture,
+  frames,
   held,
   counts,
   momentWords,
@@ -53,12 +55,21 @@ export function FlameView({
   onHolders,
 }: Props) {
   const { asked } = capture.described;
-  const [look, setLook] = useState<Look>({
+  const [chosen, setLook] = useState<Look>({
     ...ALL_FRAMES,
     by: asked.by === "stack" ? "line" : (asked.by as Grouping),
+    frames: "python",
     hideImports: true,
     libraries: "collapsed",
   });
+  // Native code is almost all of libraries: collapsed, nothing of it would be seen.
+  const look = useMemo<Look>(
+    () =>
+      chosen.frames === frames
+        ? chosen
+        : { ...chosen, frames, ...(frames !== "python" && chosen.libraries === "collapsed" && { libraries: "shown" }) },
+    [chosen, frames],
+  );
   const [inverted, setInverted] = useState(asked.inverted);
   const [rootBelow, setRootBelow] = useState(false);
   const [hasSource, setHasSource] = useState(false);
@@ -140,7 +151,7 @@ export function FlameView({
               setLook({ ...look, libraries: event.currentTarget.value as Libraries, opened: ALL_FRAMES.opened })
             }
           >
-            <option value="collapsed">collapsed</option>
+            {frames === "python" && <option value="collapsed">collapsed</option>}
             <option value="shown">shown</option>
             <option value="hidden">hidden</option>
           </select>

@@ -2,7 +2,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { type Capture, COUNTED_KINDS, END, type Held, KIND_WORDS, KINDS, type Moment, PEAK } from "./capture";
 import { beforeWords, signedWithin, stateOf } from "./change";
-import type { Choice } from "./shape";
+import type { Choice, Frames } from "./shape";
 import { seconds, shortened, size, sizeWithin } from "./words";
 
 export function momentWords(moment: Moment, held: Held): string {
@@ -21,12 +21,15 @@ interface MomentProps {
   held: Held;
   counts: Uint8Array;
   choice: Choice;
+  frames: Frames;
   words: string;
   onMoment: (moment: Moment) => void;
   onChoice: (choice: Choice) => void;
+  onFrames: (frames: Frames) => void;
 }
 
-export function MomentBar({ capture, moment, held, counts, choice, words, onMoment, onChoice }: MomentProps) {
+export function MomentBar(props: MomentProps) {
+  const { capture, moment, held, counts, choice, frames, words, onMoment, onChoice, onFrames } = props;
   const refused = capture.refusedSlice;
   let [bytes, sampled, before, beforeSampled] = [0, 0, 0, 0];
   for (let holder = 0; holder < counts.length; holder += 1) {
@@ -82,6 +85,16 @@ export function MomentBar({ capture, moment, held, counts, choice, words, onMome
           ))}
         </select>
       </label>
+      {capture.hasNativeFrames && (
+        <label>
+          Code{" "}
+          <select value={frames} onChange={(event) => onFrames(event.currentTarget.value as Frames)}>
+            <option value="python">Python</option>
+            <option value="mixed">Python and native</option>
+            <option value="native">native</option>
+          </select>
+        </label>
+      )}
       {capture.threads.length > 1 && (
         <label>
           {capture.isWhole ? "Process" : "Thread"}{" "}

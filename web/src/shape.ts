@@ -6,11 +6,15 @@ import { Capture, COUNTED_KINDS, isCounted, type Held } from "./capture";
 
 export type Grouping = "line" | "function" | "file" | "module" | "thread";
 
+/** Which frames stacks have, of a recording with native ones. */
+export type Frames = "python" | "mixed" | "native";
+
 /** Whether frames of libraries are shown, hidden, or collapsed into one frame below the user's line that called them. */
 export type Libraries = "collapsed" | "shown" | "hidden";
 
 export interface Look {
   by: Grouping;
+  frames: Frames;
   hideImports: boolean;
   libraries: Libraries;
   /** The first call path of each collapsed frame that was opened. */
@@ -69,14 +73,14 @@ export function keysOf(capture: Capture, by: Grouping): Keys {
         ? ((fn * files.length + file) * 0x400000 + line) * (gone ? -1 : 1)
         : by === "file"
           ? file
-          : of.module;
+          : capture.moduleOf(frame);
     let number = numbers.get(id);
     if (number === undefined) {
       number = list.length;
       numbers.set(id, number);
       const place = of.name ? file : -1;
       if (by === "file") list.push({ name: of.short || "[native]", file: place, line: 0 });
-      else if (by === "module") list.push({ name: of.module, file: place, line: 0 });
+      else if (by === "module") list.push({ name: capture.moduleOf(frame), file: place, line: 0 });
       else list.push({ name: capture.functions[fn], file: place, line, ...(gone && { gone }) });
     }
     ofFrame[frame] = number;
@@ -87,6 +91,7 @@ export function keysOf(capture: Capture, by: Grouping): Keys {
 /** Every frame of a capture, as it was recorded. */
 export const ALL_FRAMES: Look = {
   by: "line",
+  frames: "mixed",
   hideImports: false,
   libraries: "shown",
   opened: new Set(),
@@ -113,7 +118,7 @@ class Collapsing {
     if (!capture.files[capture.frameFile[frame]].library) return keys.ofFrame[frame];
     if (this.state[above] === "collapsed") return -1;
     if (!this.mayCollapse(node, above)) return keys.ofFrame[frame];
-    const key = this.keyOf(capture.files[capture.frameFile[frame]].module.split(".")[0]);
+    const key = this.keyOf(capture.moduleOf(frame).split(".")[0]);
     const group = `${above} ${key}`;
     if (this.opened.has(node)) this.openGroups.add(group);
     return this.openGroups.has(group) ? keys.ofFrame[frame] : key;
@@ -230,9 +235,14 @@ function hiddenFrames(capture: Capture, look: Look): Uint8Array {
       (look.hideImports && file.imports) ||
       (look.libraries === "hidden" && file.library && file.name !== ""),
   );
+  const codeHidden = { python: "native", mixed: null, native: "python" }[look.frames];
   const hidden = new Uint8Array(capture.frameFile.length);
   for (let frame = 0; frame < hidden.length; frame += 1)
-    hidden[frame] = Number(functions[capture.frameFunction[frame]] || files[capture.frameFile[frame]]);
+    hidden[frame] = Number(
+      functions[capture.frameFunction[frame]] ||
+        files[capture.frameFile[frame]] ||
+        (capture.hasNativeFrames && capture.codeOf(frame) === codeHidden),
+    );
   return hidden;
 }
 

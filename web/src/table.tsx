@@ -3,7 +3,7 @@ import { useMemo, useState } from "preact/hooks";
 import type { Capture, Held } from "./capture";
 import { signedSize, signedWithin, stateOf } from "./change";
 import { rank, rankKinds, rankOwnLines, rankSizes, type Row } from "./ranking";
-import { ALL_FRAMES, type Choice, type Grouping, placeOf, Shape } from "./shape";
+import { ALL_FRAMES, type Choice, type Frames, type Grouping, placeOf, Shape } from "./shape";
 import { count, share, size, sizeWithin } from "./words";
 
 export interface Column<Item> {
@@ -136,6 +136,7 @@ const GROUPINGS: { by: RowsBy; title: string }[] = [
 
 interface Props {
   capture: Capture;
+  frames: Frames;
   held: Held;
   choice: Choice;
   by: string;
@@ -143,7 +144,7 @@ interface Props {
   onSource: (file: number, line: number) => void;
 }
 
-export function TableView({ capture, held, choice, by: asked, momentWords, onSource }: Props) {
+export function TableView({ capture, frames, held, choice, by: asked, momentWords, onSource }: Props) {
   const { isBeside } = capture;
   const groupings = isBeside ? [OWN_LINES, ...GROUPINGS] : GROUPINGS;
   const [by, setBy] = useState<RowsBy>(
@@ -155,9 +156,9 @@ export function TableView({ capture, held, choice, by: asked, momentWords, onSou
     if (by === "size") return rankSizes(capture, held, choice);
     if (by === "own") return rankOwnLines(capture, held, choice).filter(isChanged);
     // Two captures are compared without the import system's frames, as `hiwater diff` does.
-    const shape = new Shape(capture, { ...ALL_FRAMES, by, hideImports: isBeside });
+    const shape = new Shape(capture, { ...ALL_FRAMES, by, frames, hideImports: isBeside });
     return isBeside ? rank(shape, held, choice).filter(isChanged) : rank(shape, held, choice);
-  }, [capture, held, choice, by]);
+  }, [capture, frames, held, choice, by]);
   const whole = rows.reduce((sum, row) => sum + row.ownBytes, 0);
   const title = groupings.find((one) => one.by === by)!.title;
   const wanted = filter.toLowerCase();

@@ -49,6 +49,7 @@ interface Node {
 }
 
 const LIBRARY = "/lib/python3.11/";
+const isNative = (file: string) => file.endsWith(".so");
 
 /** A capture of these holders; slices last a second each. */
 export function made(holders: Holder[], slices = 1): Capture {
@@ -123,6 +124,11 @@ export function made(holders: Holder[], slices = 1): Capture {
       line: packer.add(frames.map((one) => one[2])),
       part_of: packer.add(frames.map((one) => one[3])),
       first_line: packer.add(frames.map((one) => one[4])),
+      ...(files.some(isNative) && {
+        origin: packer.add(
+          frames.map((one) => (isNative(files[one[1]]) ? one[1] + 2 : Number(files[one[1]].endsWith(".py")))),
+        ),
+      }),
     },
     nodes: { above: packer.add(above), frame: packer.add(frame) },
     threads,

@@ -378,3 +378,23 @@ test("keys go where the eye goes", () => {
   assert.equal(boxIn(rows[1], 0.81)?.node, second);
   assert.equal(boxIn(rows[1], 1), null);
 });
+
+test("of a recording with native frames, Python's, both or native ones are shown", () => {
+  const path: [string, string, number][] = [
+    ["main", "/app/a.py", 1],
+    ["solve", "/app/solver.so", 0],
+    ["take", "/lib/blas.so", 0],
+  ];
+  const capture = made([
+    { path, peak: 60 },
+    { path: path.slice(0, 1), peak: 5 },
+  ]);
+  const shown = (frames: Look["frames"]) => {
+    const shape = new Shape(capture, { ...ALL_FRAMES, frames });
+    const { own } = figuresOf(shape, capture.peak, chosen(capture, ALL));
+    return Array.from(shape.key.slice(1), (key, place) => `${shape.keys.list[key].name} ${own[place + 1]}`);
+  };
+  assert.deepEqual(shown("python"), ["main 65"]);
+  assert.deepEqual(shown("mixed"), ["main 5", "solve 0", "take 60"]);
+  assert.deepEqual(shown("native"), ["solve 0", "take 60"]);
+});

@@ -120,9 +120,10 @@ def _frame_keys(tables: Tables, grouping: Grouping) -> tuple[Ints, Sequence[Fram
     code = nodes["code"].astype(np.int64)
     file_names, file_key = tables.files
     if grouping == Grouping.module:
-        names = [module_of(name, tables.facts.get("cwd", "")) for name in file_names]
+        libraries, library_key = tables.libraries
+        names = [module_of(name, tables.facts.get("cwd", "")) for name in libraries]
         distinct, again = np.unique(np.array(names, dtype=object), return_inverse=True)
-        return again[file_key][code], [Frame(name or "[native]", "", 0) for name in distinct.tolist()], ()
+        return again[library_key][code], [Frame(name or "[native]", "", 0) for name in distinct.tolist()], ()
     if grouping == Grouping.file:
         return file_key[code], [Frame(name or "[native]", "", 0) for name in file_names], ()
     function_names, function_key = tables.functions

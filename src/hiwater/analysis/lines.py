@@ -59,7 +59,7 @@ def annotate(snapshot: Snapshot, end: Snapshot, kind: str = "all") -> list[FileU
     names, number = tables.files
     file_of_node = number[nodes["code"].astype(np.int64)]
     line_of_node = nodes["line"].astype(np.int64)
-    # Native frames, labels and thread roots have no file: their memory belongs to the Python lines above them.
+    # Labels, thread roots and native frames without a source line belong to the lines above them.
     named = call_tree.stands & (line_of_node > 0)
     named &= np.array([bool(name) for name in names], bool)[file_of_node] if names else False
     visits = sums.walk(call_tree.parent)

@@ -249,7 +249,7 @@ class _NearestFrames:
         )
         self._is_mapped_by_library: Bools = is_mapper[self.code]
         self.place: Ints = self._file[self.code] << 32 | nodes["line"]
-        # Native frames and threads are on no line: they are told apart by their names.
+        # Threads are on no line, and native frames may be: they are told apart by their names.
         nameless = nodes["line"] == 0
         self.place[nameless] = -1 - self.code[nameless]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -35,9 +34,18 @@ class Module:
     identity: str
 
 
-Namer = Callable[[Module, Sequence[int]], Sequence[str | None]]
-"""The names of the functions that contain these return addresses, which are counted from the module's start; None for
-one that is not to be shown."""
+@dataclass(frozen=True, slots=True)
+class NativePlace:
+    """A function, and the line of its source that runs; `file` is "" and `line` 0 where that is not known."""
+
+    function: str
+    file: str = ""
+    line: int = 0
+
+
+Namer = Callable[[Module, Sequence[int]], Sequence[Sequence[NativePlace]]]
+"""What these return addresses, which are counted from the module's start, are in: a function, and below it those that
+were put inline there. Nothing for one that is not to be shown."""
 
 
 def has_native_frames(contents: Contents) -> bool:
@@ -79,62 +87,79 @@ def _at_nodes(contents: Contents, nodes: Records, place: npt.NDArray[np.int64]) 
 def shown(
     contents: Contents, frames: Frames, text: Callable[[int], str], add: Callable[[str], int], name: Namer
 ) -> Contents:
-    """The contents with native frames by their names: those of one function under one caller are one. `text` has the
+    """The contents with native frames by their names: those at one place under one caller are one. `text` has the
     recorded strings, `add` adds one. Of Python's frames all stay or, if native ones are to be shown alone, none."""
-    codes, code_of = _named_codes(contents, text, add, name)
-    nodes, is_native = contents.tables["nodes"], _is_native(contents)
-    is_python = (codes["kind"] == CODE_PYTHON)[nodes["code"]]
-    is_hidden = is_python if frames is Frames.native else np.zeros(len(nodes), bool)
-    is_hidden[:1] = False
-    parents, lines = nodes["parent"].tolist(), np.where(is_native, 0, nodes["line"]).tolist()
-    place, first, known = [0] * len(nodes), list[int](), dict[tuple[int, int, int], int]()
-    for node, (code, hidden, native) in enumerate(
-        zip(code_of.tolist(), is_hidden.tolist(), is_native.tolist(), strict=True)
-    ):
+    named = _Named(contents, text, add, name)
+    nodes = contents.tables["nodes"]
+    is_hidden = np.zeros(len(nodes), bool)
+    if frames is Frames.native:
+        is_hidden = (named.codes["kind"] == CODE_PYTHON)[nodes["code"]]
+        is_hidden[:1] = False
+    parents, codes, lines = nodes["parent"].tolist(), nodes["code"].tolist(), nodes["line"].tolist()
+    place, made, known = [0] * len(nodes), list[tuple[int, int, int, int]](), dict[tuple[int, int, int], int]()
+    for node, (hidden, at) in enumerate(zip(is_hidden.tolist(), named.at_node.tolist(), strict=True)):
         above = place[parents[node]] if node else 0
-        if hidden or code < 0:
-            place[node] = above
+        if at < 0 and not hidden:
+            place[node] = len(made)
+            made.append((node, above, codes[node], lines[node]))
             continue
-        key = (above, code, lines[node])
-        number = known.get(key) if native else None
-        if number is None:
-            number = known[key] = len(first)
-            first.append(node)
-        place[node] = number
-    kept = nodes[first].copy()
-    kept["parent"] = np.array(place, np.int64)[kept["parent"]]
-    kept["code"], kept["line"] = code_of[first], np.array(lines, np.int64)[first]
-    changed = replace(contents, tables={**contents.tables, "codes": codes})
+        for code, line in named.places[at] if at >= 0 else ():
+            number = known.setdefault((above, code, line), len(made))
+            if number == len(made):
+                made.append((node, above, code, line))
+            above = number
+        place[node] = above
+    origin, parent, code, line = (np.array(column, np.int64) for column in zip(*made, strict=True))
+    kept = nodes[origin].copy()
+    kept["parent"], kept["code"], kept["line"] = parent, code, line
+    changed = replace(contents, tables={**contents.tables, "codes": named.codes})
     return _at_nodes(changed, kept, np.array(place, np.int64))
 
 
-def _named_codes(
-    contents: Contents, text: Callable[[int], str], add: Callable[[str], int], name: Namer
-) -> tuple[Records, npt.NDArray[np.int64]]:
-    """The codes with one for each native function that was met, and for each node its code; -1 for a frame that is not
-    to be shown."""
-    nodes, codes, modules = contents.tables["nodes"], contents.tables["codes"], contents.tables[TABLE]
-    code_of = nodes["code"].astype(np.int64)
-    is_native = _is_native(contents)
-    is_native &= np.isin(code_of, modules["code"][1:])  # others stand for frames that are not known
-    places, back = np.unique(code_of[is_native] << 32 | nodes["line"][is_native], return_inverse=True)
-    added: list[Any] = []
-    numbers: dict[tuple[int, str], int] = {}
-    code_of_place = np.empty(len(places), np.int64)
-    for module in modules[1:]:
-        of_module = np.flatnonzero(places >> 32 == int(module["code"]))
-        file = Module(text(int(module["path"])), text(int(module["identity"])))
-        names = name(file, (places[of_module] & 0xFFFFFFFF).tolist())
-        for place, function in zip(of_module.tolist(), names, strict=True):
-            if function is None:
-                code_of_place[place] = -1
-                continue
-            key = (int(module["code"]), function)
-            if key not in numbers:
-                numbers[key] = len(codes) + len(added)
-                record = codes[key[0]].copy()
-                record["function"], record["first_line"] = add(function), 0
-                added.append(record)
-            code_of_place[place] = numbers[key]
-    code_of[is_native] = code_of_place[back]
-    return np.concatenate([codes, np.array(added, codes.dtype)]) if added else codes, code_of
+class _Named:
+    """The native frames of a recording with their names. `codes` has one for each function of each file that was met,
+    with the `library` that it is in; `at_node` is for each node with a native frame the index in `places`, which has
+    the codes and lines to be shown there, and -1 for other nodes."""
+
+    def __init__(self, contents: Contents, text: Callable[[int], str], add: Callable[[str], int], name: Namer) -> None:
+        nodes, codes, modules = contents.tables["nodes"], contents.tables["codes"], contents.tables[TABLE]
+        self._codes, self._added = codes, list[tuple[int, int, int]]()
+        self._numbers: dict[tuple[int, str, str], int] = {}
+        is_native = _is_native(contents)
+        code_of = nodes["code"][is_native].astype(np.int64)
+        distinct, back = np.unique(code_of << 32 | nodes["line"][is_native], return_inverse=True)
+        # Codes of no module stand for frames that are not known.
+        self.places: list[Sequence[tuple[int, int]]] = [((code, 0),) for code in (distinct >> 32).tolist()]
+        self.at_node = np.full(len(nodes), -1)
+        self.at_node[is_native] = back
+        for module in modules[1:]:
+            code = int(module["code"])
+            of_module = np.flatnonzero(distinct >> 32 == code)
+            file = Module(text(int(module["path"])), text(int(module["identity"])))
+            found = name(file, (distinct[of_module] & 0xFFFFFFFF).tolist())
+            for place, chain in zip(of_module.tolist(), found, strict=True):
+                self.places[place] = [(self._code(code, one, add), one.line) for one in chain]
+        self.codes = self._with_added()
+
+    def _code(self, module: int, place: NativePlace, add: Callable[[str], int]) -> int:
+        key = (module, place.function, place.file)
+        if key not in self._numbers:
+            self._numbers[key] = len(self._codes) + len(self._added)
+            self._added.append((module, add(place.function), add(place.file) if place.file else 0))
+        return self._numbers[key]
+
+    def _with_added(self) -> Records:
+        recorded = self._codes
+        names = recorded.dtype.names or ()
+        codes = np.zeros(
+            len(recorded) + len(self._added), [(name, recorded.dtype[name]) for name in names] + [("library", "<u4")]
+        )
+        for name in names:
+            codes[name][: len(recorded)] = recorded[name]
+        codes["library"][codes["kind"] == CODE_NATIVE] = codes["file"][codes["kind"] == CODE_NATIVE]
+        for number, (module, function, file) in enumerate(self._added, len(recorded)):
+            codes[number] = codes[module]
+            codes["function"][number], codes["first_line"][number] = function, 0
+            if file:
+                codes["file"][number] = file
+        return codes

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hiwater.capture import bounds, cells, native_frames, ownership, sent_code
-from hiwater.capture.format import CODE_PYTHON
+from hiwater.capture.format import CODE_NATIVE, CODE_PYTHON
 from hiwater.capture.paths import Ints, Paths, numbered, thread_roots
 from hiwater.capture.reader import Contents
 from hiwater.capture.references import Records
@@ -158,17 +158,41 @@ class Tables:
     @cached_property
     def files(self) -> tuple[list[str], Ints]:
         """The distinct files of codes, and for each code the index of its file."""
-        return self._texts_of_codes("file")
+        return self._texts(self["codes"]["file"])
+
+    @cached_property
+    def libraries(self) -> tuple[list[str], Ints]:
+        """The same of what code belongs to: that of native code is the library, whatever file its source is in."""
+        codes = self["codes"]
+        if "library" not in (codes.dtype.names or ()):
+            return self.files
+        return self._texts(np.where(codes["library"] != 0, codes["library"], codes["file"]))
+
+    @cached_property
+    def library_of_native(self) -> dict[tuple[str, str], str]:
+        """The libraries of the native functions that stacks show, by the name of the function and its file."""
+        codes = self["codes"][self["codes"]["kind"] == CODE_NATIVE]
+        if "library" not in (codes.dtype.names or ()):
+            return {}
+        texts = (map(self.string, codes[name].tolist()) for name in ("function", "file", "library"))
+        return {(function, file): library for function, file, library in zip(*texts, strict=True)}
+
+    @cached_property
+    def python_files(self) -> set[str]:
+        """The files of Python code."""
+        files, number = self.files
+        return {files[of] for of in np.unique(number[self["codes"]["kind"] == CODE_PYTHON]).tolist()} - {""}
 
     @cached_property
     def functions(self) -> tuple[list[str], Ints]:
         """The distinct names of functions, and for each code the index of its function's name."""
-        return self._texts_of_codes("function")
+        return self._texts(self["codes"]["function"])
 
-    def _texts_of_codes(self, field: str) -> tuple[list[str], Ints]:
-        strings, back = np.unique(self["codes"][field], return_inverse=True)
-        texts, number = numbered(map(self.string, strings.tolist()))
-        return texts, number[back]
+    def _texts(self, number: npt.NDArray[np.uint32]) -> tuple[list[str], Ints]:
+        """The distinct texts of these strings, and for each the index of its text."""
+        strings, back = np.unique(number, return_inverse=True)
+        texts, index = numbered(map(self.string, strings.tolist()))
+        return texts, index[back]
 
     @cached_property
     def is_own_code(self) -> npt.NDArray[np.bool_]:

@@ -53,6 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=None,
         help="only rows of this kind (default: lines of your code, then stacks)",
     )
+    report_verb.add_frames(parser)
     parser.add_argument(
         "--fail-on-increase", metavar="SIZE|PERCENT",
         help="exit with 1 if the compared figure grew by more than 10MiB or 5%%, for example; it is the allocated peak unless --at or --kind select another",
@@ -98,9 +99,13 @@ def parse_limit(text: str) -> Limit:
 def _compare(arguments: argparse.Namespace, limit: Limit | None) -> DiffReport:
     from hiwater.analysis import process_pairs
     from hiwater.analysis.diff import compare_as_recorded, judge
+    from hiwater.capture.native_frames import Frames
+    from hiwater.report import native_frames
     from hiwater.report.diff_request import DiffReport
 
     sides = [report_verb.open_run([path], arguments.kind).captures for path in (arguments.before, arguments.after)]
+    for remark in native_frames.compare(sides, Frames(arguments.frames), is_page=arguments.format == "html"):
+        say(remark)
     pairs = process_pairs.pairs(*sides)
     if not pairs:
         raise BadRequest("the two captures have no process in common", "give one process of each, as all.hiw/NAME")
@@ -113,7 +118,7 @@ def _compare(arguments: argparse.Namespace, limit: Limit | None) -> DiffReport:
     unmatched = (len(sides[0]) - len(pairs), len(sides[1]) - len(pairs))
     verdicts = [judge(comparison, limit) for comparison in ordered] if limit else [None]
     verdict = next((one for one in verdicts if one is not None and not one.kept), verdicts[0])
-    return DiffReport(ordered[0], arguments.by, arguments.top, verdict, others, unmatched)
+    return DiffReport(ordered[0], arguments.by, arguments.top, verdict, others, unmatched, arguments.frames)
 
 
 def _growth(comparison: MatchedComparison) -> tuple[int, int]:

@@ -16,10 +16,12 @@ from hiwater._os import settings
 from hiwater.analysis.run_leaks import Leaks, find_leaks
 from hiwater.analysis.source import Sources
 from hiwater.analysis.suppressions import Suppression, read
+from hiwater.capture.native_frames import Frames
 from hiwater.cli import output, progress
 from hiwater.cli import report as report_verb
 from hiwater.cli.messages import say
 from hiwater.errors import MORE_PROCESSES, NotRunnable, UsageError
+from hiwater.report import native_frames
 from hiwater.report.export import json_leaks
 from hiwater.report.text import leaks as text_leaks
 
@@ -60,6 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--pid", metavar="N", type=int, help="test only this process of a run")
     parser.add_argument("--suppressions", metavar="FILE", help="a TOML file that lists accepted growth, with reasons")
+    report_verb.add_frames(parser)
     parser.add_argument("--format", choices=("text", "json"), default="text", help="the format (default: text)")
     parser.add_argument("-o", "--output", metavar="OUT", help="write to this file")
 
@@ -118,7 +121,10 @@ def _suppressions(given: str | None) -> list[Suppression]:
 def _show(path: str, arguments: argparse.Namespace, suppressions: list[Suppression]) -> int:
     with progress.shown("testing call paths"):
         run = report_verb.open_run([path], pid=arguments.pid)
+        remarks = native_frames.show(run.captures, Frames(arguments.frames))
         leaks = find_leaks(run, name=arguments.name, suppressions=suppressions)
+    for remark in remarks:
+        say(remark)
     with output.opened(arguments) as stream:
         if arguments.format == "json":
             json_leaks.write(leaks, stream)

@@ -108,10 +108,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--own", metavar="PACKAGE", action="append", default=[],
         help="an installed package whose code is yours, in addition to those given when the program was recorded; may be repeated",
     )  # fmt: skip
-    parser.add_argument(
-        "--frames", choices=("python", "mixed", "native"), default="python",
-        help="of a recording with native frames (hiwater run --native): Python's alone (default), both, or native ones alone",
-    )  # fmt: skip
+    add_frames(parser)
     parser.add_argument(
         "--inverted", action="store_true", help="show functions that allocate first, and their callers below"
     )
@@ -140,6 +137,14 @@ def add_format(parser: argparse.ArgumentParser, known: Iterable[str]) -> None:
         const="html",
         help="an interactive page: the same as --format html",
     )
+
+
+def add_frames(parser: argparse.ArgumentParser) -> None:
+    """Add the option `--frames`, for verbs whose views have stacks."""
+    parser.add_argument(
+        "--frames", choices=("python", "mixed", "native"), default="python",
+        help="of a recording with native frames (hiwater run --native): Python's alone (default), both, or native ones alone",
+    )  # fmt: skip
 
 
 def chosen_format(given: Sequence[str] | None, known: Iterable[str]) -> str:
@@ -291,6 +296,8 @@ def naming(path: str) -> Iterator[None]:
 def make_reports(paths: Sequence[str], arguments: argparse.Namespace) -> list[Report]:
     """Open the captures at these paths, and return a report of each."""
     from hiwater.analysis.call_tree import Grouping
+    from hiwater.capture.native_frames import Frames
+    from hiwater.report import native_frames
     from hiwater.report.request import Report
 
     run, reports = open_run(paths, arguments.kind, arguments.pid), []
@@ -299,8 +306,8 @@ def make_reports(paths: Sequence[str], arguments: argparse.Namespace) -> list[Re
     own = getattr(arguments, "own", ())
     for capture in run.captures if own else ():
         capture.count_as_own(own)
-    if getattr(arguments, "frames", "python") != "python":
-        _show_native_frames(run, arguments.frames)
+    for remark in native_frames.show(run.captures, Frames(arguments.frames), is_page=arguments.format == "html"):
+        say(remark)
     for capture in run.captures:
         with naming(str(capture.path)):
             report = Report(
@@ -315,6 +322,7 @@ def make_reports(paths: Sequence[str], arguments: argparse.Namespace) -> list[Re
                 run=run,
                 kept=arguments.kept,
                 recursion=arguments.recursion,
+                frames=arguments.frames,
             )
             # A damaged history is an error before anything is written. Without contradictions nothing is held below
             # zero at the peak or the end.
@@ -322,21 +330,6 @@ def make_reports(paths: Sequence[str], arguments: argparse.Namespace) -> list[Re
                 _ = report.holdings
         reports.append(report)
     return reports
-
-
-def _show_native_frames(run: Run, frames: str) -> None:
-    """Have the captures of the run show native frames. Raises BadRequest if none has any."""
-    from hiwater.analysis.symbols.naming import FunctionNames
-    from hiwater.capture.native_frames import Frames
-
-    recorded = [capture for capture in run.captures if capture.tables.has_native_frames]
-    if not recorded:
-        raise BadRequest("no native frames were recorded", "record them with `hiwater run --native`")
-    names = FunctionNames()
-    for capture in recorded:
-        capture.show_frames(Frames(frames), names.of)
-    for remark in names.remarks():
-        say(remark)
 
 
 def _of_refused(run: Run) -> Run:

@@ -25,6 +25,7 @@ GROUPS = {
         "report": "show what a capture contains: where memory was at the peak",
         "leaks": "find lines whose memory grows from call to call, or from marker to marker, and stays",
         "holders": "show which objects hold memory, what holds them, and who allocated them",
+        "symbolize": "make the names of native functions ready to be moved with a capture",
     },
     "compare": {
         "diff": "show what grew between two captures",
@@ -42,7 +43,7 @@ GROUPS = {
 }
 VERBS = {verb: words for group in GROUPS.values() for verb, words in group.items()}
 HAND_READ = ("run", "lines")  # argparse does not read the words of these
-_READERS = ("report", "diff", "merge", "holders")  # these run no code of the user's
+_READERS = ("report", "diff", "merge", "holders", "symbolize")  # these run no code of the user's
 _BEFORE_A_COMMAND = ("sample", "check")  # the words after their `--` belong to a command, and must not be parsed
 _EPILOG = """\
 examples:

@@ -32,7 +32,7 @@ _FIRST_LINE = re.compile(rf"%%({'|'.join(NAMES)})(?:[ \t]+([^\n]*))?\n?\Z")
 _CALL = re.compile(rf"get_ipython\(\)\.run_(?:line|cell)_magic\('(?:{'|'.join(NAMES)})', .*\)(?=\n?\Z)")
 """As IPython writes them: at the end of a line, their text in one literal."""
 _WORDS = ("on", "off", "vars", "holders", "timeline", "forget")
-_OPTIONS = "[--sample SIZE] [-o FILE] [--lines] [--kept]"
+_OPTIONS = "[--sample SIZE] [-o FILE] [--lines] [--kept] [--native]"
 _USAGE = f"%hiwater {' | '.join(_WORDS)} | STATEMENT, or %%hiwater {_OPTIONS}"
 
 
@@ -74,10 +74,11 @@ class HiwaterMagics(Magics):
         session, or those of a type or from a line %hiwater timeline                            the session so far, with
         cells as bands %hiwater forget                              release what the last traceback keeps alive %hiwater
         STATEMENT                           record a statement, also one that awaits %%hiwater [--sample SIZE] [-o FILE]
-        [--lines] [--kept]
+        [--lines] [--kept] [--native]
                                                      record the cell: --sample records a sample of the blocks below
                                                      SIZE, -o keeps the capture, --lines shows source line by line,
-                                                     --kept what was kept, not the peak
+                                                     --kept what was kept, not the peak, --native adds the frames
+                                                     of C, C++, Rust and Fortran to the page
         """
         __tracebackhide__ = True  # a cell that fails shows frames of its own
         return self._obey("hiwater", line, cell)
@@ -301,7 +302,7 @@ def _recording_options(magics: HiwaterMagics, words: str) -> RecordingOptions:
 
 def _of_statement(magics: HiwaterMagics, line: str) -> tuple[RecordingOptions, str]:
     """Options may stand before a statement; one that begins with a minus otherwise is the statement's own."""
-    if re.match(r"(--(sample|lines|kept)\b|-o\b)", line):
+    if re.match(r"(--(sample|lines|kept|native)\b|-o\b)", line):
         return _parsed(magics, line)
     return RecordingOptions(), line
 
@@ -336,5 +337,7 @@ def unknown_names(tree: ast.AST, known: Container[str]) -> list[str]:
 
 
 def _parsed(magics: HiwaterMagics, words: str) -> tuple[RecordingOptions, str]:
-    options, rest = magics.parse_options(words, "o:", "sample=", "lines", "kept", posix=True, preserve_non_opts=True)
-    return RecordingOptions(options.get("sample"), options.get("o"), "lines" in options, "kept" in options), rest
+    flags = ("lines", "kept", "native")
+    options, rest = magics.parse_options(words, "o:", "sample=", *flags, posix=True, preserve_non_opts=True)
+    chosen = {flag: flag in options for flag in flags}
+    return RecordingOptions(options.get("sample"), options.get("o"), **chosen), rest

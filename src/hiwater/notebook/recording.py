@@ -31,6 +31,7 @@ class RecordingOptions:
     output: str | None = None
     lines: bool = False
     kept: bool = False
+    native: bool = False
 
 
 class CellRecording:
@@ -45,7 +46,9 @@ class CellRecording:
         self._folder = None if recording_options.output else tempfile.mkdtemp(prefix="hiwater-")
         try:
             path = recording_options.output or os.path.join(str(self._folder), "cell.hiw")
-            self._recorder = Recorder(os.path.expanduser(path), sample=recording_options.sample)
+            self._recorder = Recorder(
+                os.path.expanduser(path), sample=recording_options.sample, native=recording_options.native
+            )
         except HiwaterError:
             self._remove()
             raise

@@ -17,8 +17,9 @@ from hiwater._os.headline import OTHER_CODE, sentence
 from hiwater.analysis.curves import Curve, Plot, Span
 from hiwater.analysis.source import Sources
 from hiwater.analysis.user_lines import Group, Ranking, UserLine, held_by, rank_lines
+from hiwater.capture.native_frames import Frames
 from hiwater.errors import HiwaterError, PlotLibraryMissing
-from hiwater.report import advice
+from hiwater.report import advice, native_frames
 from hiwater.report.diff_request import resident_exactness
 from hiwater.report.export import plot
 from hiwater.report.formatting import printable, seconds, share, size
@@ -52,6 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _report(asked: argparse.Namespace) -> dict[str, str]:
     capture = captures.open(asked.capture)
+    native_frames.show([capture], Frames.python, is_page=not asked.no_page)
     report = Report(capture, capture.end if asked.kept else capture.peak)
     text, sources = io.StringIO(), Sources.of(capture.tables)
     ranking = rank_lines(capture.tables, report.holdings)

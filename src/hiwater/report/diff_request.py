@@ -28,6 +28,7 @@ class DiffReport:
     processes: tuple[MatchedComparison, ...] = ()
     """Of merged captures, all that were compared; `comparison` is what grew most."""
     unmatched: tuple[int, int] = (0, 0)  # processes of either side that have no partner on the other
+    frames: str = "python"  # which frames a page shows at first
 
     @property
     def notes(self) -> list[str]:
@@ -63,7 +64,7 @@ class DiffReport:
         """Both captures of one of the comparisons as reports have them."""
         by = Grouping(self.by) if self.by else None
         before, after = (
-            Report(capture, snapshot, comparison.kind, by, is_one_of_several=bool(self.processes))
+            Report(capture, snapshot, comparison.kind, by, is_one_of_several=bool(self.processes), frames=self.frames)
             for capture, snapshot in (
                 (comparison.before, comparison.before_snapshot),
                 (comparison.after, comparison.after_snapshot),

@@ -45,6 +45,7 @@ class Report:
     run: Run | None = None  # all processes that are reported together
     kept: bool = False  # a page shows at first what is live at the end
     recursion: str = "auto"  # for stacks that are written whole: "auto", "once" or "whole"
+    frames: str = "python"  # which frames a page shows at first
     remarks: list[str] = field(default_factory=list)  # messages for the caller on how it was written
 
     @property

@@ -1,5 +1,5 @@
-"""Names of C++ and Rust as their programmers wrote them. By `c++filt`, which knows both, or the C++ library of this
-machine, which knows C++; without either, names stay as they are in the file."""
+"""Names of C++, Rust, Fortran and Cython as their programmers wrote them. Those of C++ and Rust by `c++filt`, which
+knows both, or the C++ library of this machine, which knows C++; without either, they stay as they are in the file."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ _MANGLED = re.compile(r"_[ZR][A-Za-z0-9_.$]+")
 _PART = re.compile(r"(?:\.(?:cold|part|constprop|isra|lto_priv|localalias|llvm)(?:\.\d+)*)+$")
 """What a compiler appends to the name of a function that it has split or copied."""
 _RUST_HASH = re.compile(r"::h[0-9a-f]{16}$")
+_FORTRAN = re.compile(r"__(?P<module>[a-z]\w*?)_MOD_(?P<function>\w+)")
+"""A procedure of a module, as gfortran calls it."""
+_CYTHON = re.compile(r"(?:__pyx_fuse_\d+)*__pyx_(?:pw|pf|f|gb|mdef|tp_new|tp_dealloc|specialmethod)_(?=\d)")
 _LONGEST, _SECONDS = 2000, 20
 
 
@@ -21,7 +24,29 @@ def demangled(names: Sequence[str]) -> list[str]:
     names = [_PART.sub("", name) for name in names]
     wanted = sorted({name for name in names if len(name) <= _LONGEST and _MANGLED.fullmatch(name)})
     found = dict(zip(wanted, _by_program(wanted) or _by_library(wanted) or wanted, strict=True)) if wanted else {}
-    return [_RUST_HASH.sub("", found.get(name, name)) for name in names]
+    return [_RUST_HASH.sub("", found.get(name, "") or _readable(name)) for name in names]
+
+
+def _readable(name: str) -> str:
+    """What a compiler of Fortran or Cython has put together is taken apart; other names stay."""
+    if fortran := _FORTRAN.fullmatch(name):
+        return f"{fortran['module']}::{fortran['function']}"
+    if cython := _CYTHON.match(name):
+        return _of_cython(name[cython.end() :]) or name
+    return name
+
+
+def _of_cython(rest: str) -> str:
+    """The dotted name in `5pandas_5_libs_7hashing_3hash_me`: each part of the module and its classes has its length in
+    front, and the last one a number that tells functions of one name apart, or nothing."""
+    parts = list[str]()
+    while length := re.match(r"[1-9]\d{0,3}", rest):
+        end = length.end() + int(length[0])
+        if rest[end : end + 1] != "_":
+            break
+        parts.append(rest[length.end() : end])
+        rest = rest[end + 1 :]
+    return ".".join([*parts, rest.lstrip("0123456789")]) if parts and rest else ""
 
 
 def _by_program(names: Sequence[str]) -> list[str] | None:

@@ -1,109 +1,141 @@
-"""The names of the native functions of captures: from the disk's cache, or from the files that were recorded."""
+"""The names of the native functions of captures: from beside the capture, from the disk's cache, or from the files that
+were recorded."""
 
 from __future__ import annotations
 
-import json
 import os
 import re
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from hiwater._os import trust
-from hiwater._os.replacing import replacing
+from hiwater.analysis.symbols import files, names_file
 from hiwater.analysis.symbols.demangle import demangled
-from hiwater.analysis.symbols.elf import ElfFile, Functions, NotElf
-from hiwater.capture.native_frames import Module
+from hiwater.analysis.symbols.elf import NotElf
+from hiwater.analysis.symbols.files import Changed, Description, Fetch, description
+from hiwater.analysis.symbols.names_file import ModuleNames
+from hiwater.analysis.symbols.source_lines import Places
+from hiwater.capture.native_frames import Module, NativePlace
 
 _ALLOCATORS = re.compile(r"_?Py(?:Object|Mem)_(?:Debug)?(?:Raw)?(?:Malloc|Calloc|Realloc)|operator new(?:\[\])?\(.*\)")
 """What allocates for its caller, which is the one to be shown."""
 _IDENTITY = re.compile(r"[0-9a-f]{2,64}|headers:[0-9a-f]{16}")
-_LARGEST_CACHE_BYTES = 64 << 20
+_MOST_SECONDS = 60
+"""For all modules together; what is not found by then has no name in this report."""
 
 
 class FunctionNames:
-    """Finds names, and counts those that it found. `changed` has the files that are no longer those that were recorded,
-    `missing` those that are gone."""
+    """Finds names. `changed` has the files that are no longer those that were recorded, `missing` those that are gone,
+    `given` all names that were asked for, by the identity of the module."""
 
-    def __init__(self, folder: Path | None = None) -> None:
-        """`folder` is the cache's; by default it is in the user's own."""
+    def __init__(
+        self, folder: Path | None = None, moved: Mapping[str, ModuleNames] = {}, fetch: Fetch = files.fetch_nothing
+    ) -> None:
+        """`folder` is the cache's; by default it is in the user's own. `moved` are names that came with captures.
+        `fetch` gets files of debug information that are not on this machine."""
         self._folder = folder or _cache_folder()
+        self._moved, self._fetch = moved, fetch
+        self._deadline = time.monotonic() + _MOST_SECONDS
         self.changed: set[str] = set()
         self.missing: set[str] = set()
-        self.named = self.unnamed = 0
+        self._late: set[str] = set()
+        self._known: dict[str, ModuleNames] = {}
+        self.given: dict[str, ModuleNames] = {}
 
-    def of(self, module: Module, addresses: Sequence[int]) -> list[str | None]:
-        """The functions that contain these return addresses of a module, which count from its start. `library+0x1234`
-        for one that is not known; None for an allocator, whose caller is to be shown."""
-        known = self._read(module.identity)
-        missing = [address for address in addresses if hex(address) not in known]
-        if missing and (functions := self._functions(module)) is not None:
-            # A call may be its function's last instruction: what it returns to is already the next one.
-            mangled = [functions.at(address - 1) or "" for address in missing]
-            known |= zip(map(hex, missing), demangled(mangled), strict=True)
-            self._write(module.identity, known)
-        return [self._shown(module, address, known.get(hex(address), "")) for address in addresses]
+    def of(self, module: Module, addresses: Sequence[int]) -> list[Places]:
+        """What these return addresses of a module, which count from its start, are in. `library+0x1234` is what is not
+        known; there is nothing for an allocator, whose caller is to be shown."""
+        names = self._names(module, addresses)
+        given = self.given.setdefault(module.identity, ModuleNames(names.level))
+        given.places |= ((at, names.places[at]) for at in map(hex, addresses) if at in names.places)
+        return [self._shown(module, address, names.places.get(hex(address), ())) for address in addresses]
 
-    def _shown(self, module: Module, address: int, name: str) -> str | None:
-        if not name:
-            self.unnamed += 1
-            return f"{os.path.basename(module.path)}+{hex(address)}"
-        self.named += 1
-        return None if _ALLOCATORS.fullmatch(name) else name
-
-    def _functions(self, module: Module) -> Functions | None:
-        if not os.path.isabs(module.path):
-            return None  # the kernel's own, which is in no file
+    def _names(self, module: Module, addresses: Sequence[int]) -> ModuleNames:
+        names = self._known.setdefault(module.identity, ModuleNames())
+        if names.level < 0:
+            names.level, names.places = self._read(module.identity)
+        missing = [address for address in addresses if hex(address) not in names.places]
+        if not os.path.isabs(module.path) or not addresses:
+            return names  # the kernel's own is in no file
+        if time.monotonic() > self._deadline:
+            self._late |= {module.path} if missing else set()
+            return names
         try:
-            with ElfFile(module.path) as file:
-                if file.identity() == module.identity:
-                    return file.functions()
-                self.changed.add(module.path)
+            with description(module, self._folder, self._fetch) as found:
+                if found.level > names.level:  # there is more to learn from than when these were found
+                    missing = [*dict.fromkeys([*addresses, *(int(at, 16) for at in names.places)])]
+                    names.level = found.level
+                if missing:
+                    names.places |= zip(map(hex, missing), self._find(found, missing), strict=True)
+                    self._write(module.identity, names)
+        except Changed:
+            self.changed |= {module.path} if missing else set()
         except (OSError, NotElf, ValueError):
-            self.missing.add(module.path)
-        return None
+            self.missing |= {module.path} if missing else set()
+        return names
 
-    def _read(self, identity: str) -> dict[str, str]:
-        with suppress(OSError, ValueError, AttributeError):
-            place = self._place(identity)
-            if place is not None:
-                with open(trust.open_regular(place), "rb") as stream:
-                    content = json.loads(stream.read(_LARGEST_CACHE_BYTES))
-                return {key: value for key, value in content.items() if isinstance(value, str)}
-        return {}
+    def _find(self, file: Description, addresses: Sequence[int]) -> list[Places]:
+        # A call may be its function's last instruction: what it returns to is already the next one.
+        calls = [max(0, address - 1) for address in addresses]
+        functions = file.functions()
+        by_tables = [functions.at(call) or "" for call in calls]
+        by_lines = file.lines(calls, self._deadline - time.monotonic())
+        chains = [
+            chain if chain and chain[0].function else _first_named(chain, name)
+            for chain, name in zip(by_lines or [()] * len(calls), by_tables, strict=True)
+        ]
+        mangled = [one.function for chain in chains for one in chain]
+        shown = dict(zip(mangled, demangled(mangled), strict=True))
+        return [tuple(NativePlace(shown[one.function], one.file, one.line) for one in chain) for chain in chains]
 
-    def _write(self, identity: str, names: dict[str, str]) -> None:
+    def _shown(self, module: Module, address: int, chain: Places) -> Places:
+        if not chain:
+            return (NativePlace(f"{os.path.basename(module.path)}+{hex(address)}"),)
+        while chain and _ALLOCATORS.fullmatch(chain[-1].function):
+            chain = chain[:-1]
+        return chain
+
+    def _read(self, identity: str) -> tuple[int, dict[str, Places]]:
+        """What is known already, the best of what comes from both places."""
+        place = self._place(identity)
+        cached = (names_file.read(place) if place is not None else {}).get(identity, ModuleNames())
+        moved = self._moved.get(identity, ModuleNames())
+        worse, better = sorted((cached, moved), key=lambda names: names.level)
+        return better.level, (worse.places if worse.level == better.level else {}) | better.places
+
+    def _write(self, identity: str, names: ModuleNames) -> None:
         """A cache that cannot be written is none."""
         place = self._place(identity)
-        if place is None:
-            return
-        with suppress(OSError):
-            place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            if not trust.is_own_folder(str(place.parent)):
-                return
-            with replacing(place, is_private=True) as stream:
-                json.dump(names, stream)
+        if place is not None and names_file.is_own_folder(place.parent):
+            with suppress(OSError):
+                names_file.write(place, {identity: names})
 
     def _place(self, identity: str) -> Path | None:
         return self._folder / f"{identity.replace(':', '-')}.json" if _IDENTITY.fullmatch(identity) else None
 
     def remarks(self) -> list[str]:
         """Sentences on what has no names, and why."""
-        found = [
+        return [
             f"{_listed(files)} {words}: no names of {'its' if len(files) == 1 else 'their'} functions"
             for files, words in (
                 (self.changed, "changed since the recording"), (self.missing, "cannot be read"),
+                (self._late, f"came after {_MOST_SECONDS} s of searching"),
             ) if files
         ]  # fmt: skip
-        if self.unnamed:
-            found.append(f"{self.named:,} of {self.named + self.unnamed:,} native places have the name of a function")
-        return found
+
+
+def _cache_folder() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hiwater" / "symbols"
+
+
+def _first_named(chain: Places, name: str) -> Places:
+    """A chain whose outermost function has no name there, with that of the table of symbols."""
+    if not name:
+        return tuple(one for one in chain if one.function)
+    return (NativePlace(name, chain[0].file, chain[0].line), *chain[1:]) if chain else (NativePlace(name),)
 
 
 def _listed(files: set[str]) -> str:
     shown = sorted(files)[:3]
     return ", ".join(map(repr, shown)) + (f" and {len(files) - 3:,} more" if len(files) > 3 else "")
-
-
-def _cache_folder() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hiwater" / "symbols"

@@ -20,6 +20,7 @@ from hiwater.analysis.advice import findings_of
 from hiwater.analysis.call_tree import Grouping, build_call_tree
 from hiwater.analysis.job import Job, is_job
 from hiwater.analysis.ranking import by
+from hiwater.analysis.symbols import coverage
 from hiwater.analysis.user_lines import Ranking, UserLine, held_by, rank_lines
 from hiwater.capture import Capture, ResidencySnapshot, Run, WatchedProcess
 from hiwater.capture.at_once import Machine
@@ -193,7 +194,7 @@ def summary(report: Report, place: Place) -> document.SummaryData:
         "scopes": list(capture.scopes),
         "markers": [{"at_ns": marker.at_ns, "name": marker.name} for marker in capture.markers if marker.name],
         "problems": report.problems,
-        "notes": own_allocators.notes(capture.peak),
+        "notes": [*own_allocators.notes(capture.peak), *coverage.notes(capture.peak)],
         "mappings": _mappings(report),
         "shown": {
             "at": snapshot.name,

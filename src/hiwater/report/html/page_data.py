@@ -5,7 +5,7 @@ The page has the peak, the end and every slice of its captures, and can show the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -118,7 +118,10 @@ def _capture(
     capture = report.capture
     captures = [capture] if before is None else [capture, before]
     compacted = arrays.compacted if arrays else compact(capture, limits)
-    files, file_number = numbered(frame.file for frame in compacted.frames)
+    libraries = {place: library for one in captures for place, library in one.tables.library_of_native.items()}
+    files, file_number = numbered([*(frame.file for frame in compacted.frames), *libraries.values()])
+    file_number = file_number[: len(compacted.frames)]
+    origins = _origins(compacted.frames, libraries, captures, files) if libraries else None
     gone = arrays.gone_files if arrays else frozenset()
     own_files = set().union(*(one.tables.own_files for one in captures))
     cwd, gone_cwd = (one.facts.get("cwd", "") for one in (captures[0], captures[-1]))
@@ -129,7 +132,7 @@ def _capture(
         "resident_exactness": resident_exactness(capture),
         "asked": _asked(report),
         "files": [_file(name, gone_cwd if name in gone else cwd, name in own_files) for name in files],
-        **_stacks(compacted, file_number, columns, arrays),
+        **_stacks(compacted, file_number, origins, columns, arrays),
         **_ages(capture, compacted, columns),
         **_user_lines(capture, compacted, columns, arrays),
         "slices": _slices(capture, columns),
@@ -197,6 +200,7 @@ def _asked(report: Report) -> document.AskedData:
         "kind": report.kind,
         "by": str(report.grouping),
         "inverted": report.inverted,
+        "frames": report.frames,
         "kept": report.kept,
     }
 
@@ -210,11 +214,29 @@ def _file(name: str, cwd: str, is_own: bool) -> document.FileData:
     }
 
 
+def _origins(
+    frames: Sequence[Frame], libraries: Mapping[tuple[str, str], str], captures: Sequence[Capture], files: Sequence[str]
+) -> list[int]:
+    """For each frame what its code is, as `page_document.OriginColumn` has it."""
+    number = {file: index for index, file in enumerate(files)}
+    is_code = {file for capture in captures for file in capture.tables.python_files}
+    return [
+        number[library] + 2 if library is not None else int(frame.file in is_code)
+        for frame in frames
+        for library in (libraries.get((frame.function, frame.file)),)
+    ]
+
+
 def _stacks(
-    compacted: CompactedCapture, file_number: Ints, columns: PackedColumns, arrays: CompactedDiff | None
+    compacted: CompactedCapture,
+    file_number: Ints,
+    origins: list[int] | None,
+    columns: PackedColumns,
+    arrays: CompactedDiff | None,
 ) -> document.StackColumns:
     """Frames, call paths, holders, and their changes from slice to slice."""
     gone: document.GoneColumn = {"gone": columns.add(arrays.frame_is_gone)} if arrays else {}
+    origin: document.OriginColumn = {"origin": columns.add(origins)} if origins is not None else {}
     frames: list[Frame] = compacted.frames
     functions, function_number = numbered(frame.function for frame in [*frames, *compacted.functions])
     number = np.arange(len(compacted.parent))
@@ -227,6 +249,7 @@ def _stacks(
             "part_of": columns.add(function_number[len(frames) :]),
             "first_line": columns.add([function.line for function in compacted.functions]),
             **gone,
+            **origin,
         },
         "nodes": {"above": columns.add(number - compacted.parent), "frame": columns.add(compacted.frame)},
         "threads": [{"node": node, "name": name} for node, name in compacted.threads.items()],

@@ -25,6 +25,8 @@ class AskedData(TypedDict):
     kind: str
     by: str
     inverted: bool
+    frames: str
+    """python, mixed or native: which frames stacks have, if native ones were recorded"""
     kept: bool
     """what is live at the end is shown first"""
 
@@ -47,7 +49,14 @@ class GoneColumn(TypedDict, total=False):
     """1: a line of the earlier capture that is none of the later's"""
 
 
-class FrameColumns(GoneColumn):
+class OriginColumn(TypedDict, total=False):
+    """Only in a page with native frames."""
+
+    origin: PackedColumn
+    """0: no code, 1: Python's, 2 and more: native, and two less is the index of its library in files"""
+
+
+class FrameColumns(GoneColumn, OriginColumn):
     """Functions at lines."""
 
     function: PackedColumn

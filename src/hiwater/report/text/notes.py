@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hiwater.analysis import own_allocators
 from hiwater.analysis.source import Sources
+from hiwater.analysis.symbols import coverage
 from hiwater.capture.program import recorded_window
 from hiwater.report.formatting import printable, seconds
 from hiwater.report.request import Report
@@ -35,6 +36,7 @@ def notes(report: Report, sources: Sources) -> list[str]:
     found += [f"the capture contradicts itself: {printable(problem, 300)}" for problem in report.problems]
     found += [printable(note, 300) for note in device_history.notes(capture)]
     found += [printable(note, 300) for note in own_allocators.notes(capture.peak)]
+    found += coverage.notes(capture.peak)
     return found + source_notes(sources)
 
 
