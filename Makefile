@@ -172,11 +172,24 @@ test-native-clang: $(VENV)/installed ## check the engine with clang's warnings
 	    $$clang -x c++-header native/session/recorder.h -o $(NATIVE)-clang.pch && \
 	    find native -name '*.cpp' -not -path 'native/tests/*' | xargs -P $$(nproc) -n 4 $$clang -fsyntax-only -include-pch $(NATIVE)-clang.pch
 
+# Some ten minutes. A small part is among the tests.
+fuzz-unwind: ## read a million changed tables of the unwinder's under ASan and UBSan
+	$(call build-native-tests,address,address)
+	HIWATER_MUTANTS=1000000 $(NATIVE)-address/$(NATIVE_TESTS) --test-suite=unwind --test-case='tables that lie*'
+
 # One trace in ten: valgrind takes fifty times as long.
 test-valgrind: ## the same under valgrind's memcheck
 	$(call build-native-tests,plain,)
 	HIWATER_TEST_SHARE=10 valgrind --quiet --error-exitcode=9 --leak-check=full --errors-for-leak-kinds=definite \
 	    $(NATIVE)-plain/$(NATIVE_TESTS)
+
+# An environment of its own: `make check-unwind WORDS='--seconds 60 torch polars'`.
+check-unwind: ## walks of native stacks in torch, Arrow, Polars and others against the compiler's own unwinder
+	$(PYTHON) -m venv build/check-unwind
+	build/check-unwind/bin/python -m pip install --quiet scikit-build-core nanobind $(BUILD_TOOLS)
+	build/check-unwind/bin/python -m pip install --quiet $(KEPT_BUILD) . numpy pandas scikit-learn pyarrow polars filelock typing-extensions sympy networkx jinja2 fsspec
+	build/check-unwind/bin/python -m pip install --quiet --no-deps torch==2.13.0
+	build/check-unwind/bin/python tests/stress/check_unwind.py $(WORDS)
 
 stress: $(VENV)/installed ## half a minute of everything at once, recorded, with the engine checking itself
 	$(BIN)/python tests/stress/stress.py

@@ -7,6 +7,7 @@
 #include <unwind.h>
 
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 #include <stdexcept>
 #include <utility>
@@ -200,6 +201,76 @@ TEST_CASE("what stays of a stack is not walked again, and is right") {
     CHECK(walker.unwinder.figures().mismatches == 0);
 }
 
+// What a frame of another size leaves behind: its saved frame pointer and return address, where they were.
+struct Left {
+    volatile std::uintptr_t* at;
+    std::uintptr_t frame_pointer, return_address;
+};
+Left g_left{};
+bool g_walks = false;
+std::uintptr_t g_inner_at = 0;
+
+[[gnu::noinline]] void inner() {
+    g_inner_at = reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0));
+    if (g_walks) leaf();
+    g_sink = g_sink + 1;
+}
+[[gnu::noinline, gnu::no_sanitize("address", "undefined")]] void of_any_size(std::size_t bytes, bool is_larger) {
+    volatile char* const room = static_cast<char*>(alloca(bytes));
+    room[0] = 1;
+    auto* const here = static_cast<volatile std::uintptr_t*>(__builtin_frame_address(0));
+    if (!is_larger) {
+        g_left = {here, here[0], here[1]};
+    } else if (g_walks) {  // within the room
+        g_left.at[0] = g_left.frame_pointer;
+        g_left.at[1] = g_left.return_address;
+    }
+    inner();
+    g_sink = room[0];
+}
+[[gnu::noinline]] void from_below(std::size_t) {
+    volatile char pad[640];
+    pad[0] = 1;
+    of_any_size(64, false);
+    g_sink = pad[0];
+}
+[[gnu::noinline]] void from_above(std::size_t bytes) {
+    of_any_size(bytes, true);
+    g_sink = g_sink + 1;
+}
+[[gnu::noinline]] void planted_loop() {
+    volatile int kept = 0;
+    const void* const outer = std::exchange(g_anchor, const_cast<const int*>(&kept));
+    const auto call = [&](void (*function)(std::size_t), std::size_t bytes) {
+        function(bytes);  // the one call of both
+        kept = kept + 1;
+    };
+    void (*volatile const functions[])(std::size_t) = {from_below, from_above};
+    std::uintptr_t wanted = 0;
+    std::size_t bytes = 64;
+    g_walks = false;
+    for (int i = 0; i < 200 && (i == 0 || g_inner_at != wanted); ++i) {
+        if (i == 1) wanted = g_inner_at;
+        if (i > 1) bytes += 16;
+        call(functions[i > 0], bytes);
+    }
+    REQUIRE(g_inner_at == wanted);
+    g_walks = true;
+    for (int i = 0; i < 6; ++i) call(functions[i % 2], bytes);
+    g_anchor = outer;
+}
+
+TEST_CASE("an old return address in a larger frame is not taken for one that is in use") {
+    Walker walker;
+    const unwind::Module* const program = walker.unwinder.module_of(reinterpret_cast<std::uintptr_t>(&loop));
+    REQUIRE(program != nullptr);
+    walker.unwinder.begin({true, {program->start, program->end}, {}, 1});
+    g_walker = &walker;
+    planted_loop();
+    CHECK(walker.unwinder.figures().walks == 6);
+    CHECK(walker.unwinder.figures().mismatches == 0);
+}
+
 TEST_CASE("a stack deeper than the limit is truncated") {
     Walker walker;
     g_walker = &walker;
@@ -209,7 +280,11 @@ TEST_CASE("a stack deeper than the limit is truncated") {
     CHECK(walker.unwinder.figures().mismatches == 0);
 }
 
+// A small part here; `make fuzz-unwind` has a million mutants.
 TEST_CASE("tables that lie lead nowhere beyond their bytes") {
+    const char* const asked = std::getenv("HIWATER_MUTANTS");
+    const std::uint64_t mutants_of_seed = 250;
+    const std::uint64_t seeds = asked == nullptr ? 40 : std::strtoull(asked, nullptr, 10) / mutants_of_seed;
     Walker walker;
     g_walker = &walker;
     plain(12);
@@ -220,7 +295,7 @@ TEST_CASE("tables that lie lead nowhere beyond their bytes") {
     REQUIRE(module->header != nullptr);
     const std::size_t bytes = static_cast<std::size_t>(module->tables.end - module->tables.start);
     const auto header = static_cast<std::size_t>(module->header - module->tables.start);
-    for_seeds(40, [&](Trace& trace) {
+    for_seeds(seeds, [&](Trace& trace) {
         // A copy on the heap, which a sanitizer watches the ends of.
         const std::unique_ptr<std::uint8_t[]> copy(new std::uint8_t[bytes]);
         copy_bytes(module->tables, copy.get());
@@ -233,7 +308,7 @@ TEST_CASE("tables that lie lead nowhere beyond their bytes") {
             if (walker.unwinder.module_of(address) == module)
                 CHECK(unwind::rule_of(tables, tables.start + header, {}, moved(address)) ==
                       unwind::rule_of(module->tables, module->header, {}, address));
-        for (int mutant = 0; mutant < 250; ++mutant) {
+        for (std::uint64_t mutant = 0; mutant < mutants_of_seed; ++mutant) {
             if (mutant % 4 == 0) copy_bytes(module->tables, copy.get());  // many changes leave no table to be read
             const std::size_t from = trace.one_in(4) ? header : header + trace.below(bytes - header);
             for (std::uint64_t i = trace.below(12) + 1; i-- > 0;)

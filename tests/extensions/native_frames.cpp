@@ -2,8 +2,10 @@
 #include <alloca.h>
 #include <pthread.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include <stdexcept>
 #include <vector>
@@ -95,6 +97,35 @@ KEEP void after_jump(size_t bytes) {
 }
 KEEP void call_back(void (*python)(void)) {
     python();
+    shapes::g_after = 1;
+}
+static size_t bytes_in_handler;
+static void handle(int) { first(bytes_in_handler); }
+// The handler runs on a stack of its own, between two that do not.
+KEEP void in_signal(size_t bytes) {
+    static char room[65536];
+    stack_t own = {}, before = {};
+    own.ss_sp = room;
+    own.ss_size = sizeof room;
+    struct sigaction action = {}, former = {};
+    action.sa_handler = handle;
+    action.sa_flags = SA_ONSTACK;
+    sigaltstack(&own, &before);
+    sigaction(SIGUSR1, &action, &former);
+    bytes_in_handler = bytes;
+    first(bytes + 1);
+    raise(SIGUSR1);
+    first(bytes + 1);
+    sigaction(SIGUSR1, &former, nullptr);
+    sigaltstack(&before, nullptr);
+}
+// Code in no file, as a compiler that runs in the program makes it: it calls what it is given, with one argument.
+KEEP void generated(size_t bytes) {
+    static const unsigned char code[] = {0x48, 0x83, 0xec, 0x08, 0xff, 0xd6, 0x48, 0x83, 0xc4, 0x08, 0xc3};
+    void* const page = mmap(nullptr, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (page == MAP_FAILED) abort();
+    memcpy(page, code, sizeof code);
+    reinterpret_cast<void (*)(size_t, void (*)(size_t))>(page)(bytes, first);
     shapes::g_after = 1;
 }
 static void* thread_body(void* bytes) {

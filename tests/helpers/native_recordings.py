@@ -44,7 +44,7 @@ def stacks(path: Path, bytes_: int, frames: Frames = Frames.mixed, cache: Path |
 
 def native_part(stack: list[str]) -> list[str]:
     """From the library's first function on."""
-    names = ("first", "many", "aligned", "wander", "after_exception", "after_jump", "in_thread")
+    names = ("first", "many", "aligned", "wander", "after_exception", "after_jump", "in_thread", "in_signal")
     return stack[next(i for i, name in enumerate(stack) if name in names) :]
 
 

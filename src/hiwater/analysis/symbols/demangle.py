@@ -13,6 +13,8 @@ _MANGLED = re.compile(r"_[ZR][A-Za-z0-9_.$]+")
 _PART = re.compile(r"(?:\.(?:cold|part|constprop|isra|lto_priv|localalias|llvm)(?:\.\d+)*)+$")
 """What a compiler appends to the name of a function that it has split or copied."""
 _RUST_HASH = re.compile(r"::h[0-9a-f]{16}$")
+_RUST_CRATE = re.compile(r"(?<=\w)\[[0-9a-f]{1,16}\](?=::)")
+"""What tells two versions of a crate apart."""
 _FORTRAN = re.compile(r"__(?P<module>[a-z]\w*?)_MOD_(?P<function>\w+)")
 """A procedure of a module, as gfortran calls it."""
 _CYTHON = re.compile(r"(?:__pyx_fuse_\d+)*__pyx_(?:pw|pf|f|gb|mdef|tp_new|tp_dealloc|specialmethod)_(?=\d)")
@@ -24,7 +26,11 @@ def demangled(names: Sequence[str]) -> list[str]:
     names = [_PART.sub("", name) for name in names]
     wanted = sorted({name for name in names if len(name) <= _LONGEST and _MANGLED.fullmatch(name)})
     found = dict(zip(wanted, _by_program(wanted) or _by_library(wanted) or wanted, strict=True)) if wanted else {}
-    return [_RUST_HASH.sub("", found.get(name, "") or _readable(name)) for name in names]
+    return [_without_hashes(name, found.get(name, "") or _readable(name)) for name in names]
+
+
+def _without_hashes(mangled: str, name: str) -> str:
+    return _RUST_CRATE.sub("", name) if mangled.startswith("_R") else _RUST_HASH.sub("", name)
 
 
 def _readable(name: str) -> str:

@@ -18,7 +18,10 @@ from hiwater.analysis.symbols.names_file import ModuleNames
 from hiwater.analysis.symbols.source_lines import Places
 from hiwater.capture.native_frames import Module, NativePlace
 
-_ALLOCATORS = re.compile(r"_?Py(?:Object|Mem)_(?:Debug)?(?:Raw)?(?:Malloc|Calloc|Realloc)|operator new(?:\[\])?\(.*\)")
+_ALLOCATORS = re.compile(
+    r"_?Py(?:Object|Mem)_(?:Debug)?(?:Raw)?(?:Malloc|Calloc|Realloc)|operator new(?:\[\])?\(.*\)"
+    r"|<?alloc::alloc::.*|__r(?:ust|dl|g)_(?:alloc|alloc_zeroed|realloc)"
+)
 """What allocates for its caller, which is the one to be shown."""
 _IDENTITY = re.compile(r"[0-9a-f]{2,64}|headers:[0-9a-f]{16}")
 _MOST_SECONDS = 60

@@ -1,0 +1,149 @@
+"""Stacks that are hard to walk: each is right, or says that its frames are unknown."""
+
+import shutil
+import subprocess
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+import compiled
+import hiwater
+from hiwater.analysis.symbols.naming import FunctionNames
+from hiwater.capture.native_frames import Frames
+from native_recordings import native_part, record, stacks
+from packages import skip_without
+from recording import needs_engine
+
+pytestmark = needs_engine
+
+CHAIN = ["first", "second", "third", "shapes::take(unsigned long)"]
+CHECKED = {"HIWATER_CHECK_UNWIND": "1"}
+COUNTERS = "import hiwater._core as core; print({k: v for k, v in core.counters().items() if k.startswith('native_')})"
+
+
+def figures(folder: Path) -> dict[str, int]:
+    found: dict[str, int] = eval((folder / "out").read_text())
+    return found
+
+
+def test_a_signal_handler_on_a_stack_of_its_own(tmp_path: Path) -> None:
+    path = record(tmp_path, "for _ in range(3): native.in_signal(10_007)\n", "--native")
+    (handler,) = stacks(path, 10_007)
+    assert handler[-4:] == CHAIN and handler[0] == "<module>"
+    assert {tuple(native_part(stack)) for stack in stacks(path, 10_008)} == {("in_signal", *CHAIN)}
+
+
+def test_greenlets_that_share_one_stretch_of_stack(tmp_path: Path) -> None:
+    """Their frames are at the same addresses, one after the other."""
+    skip_without("greenlet")
+    path = record(tmp_path, f"""
+        import greenlet
+        def deep(left, call):
+            return call() if left == 0 else deep(left - 1, call)
+        def one():
+            for _ in range(200):
+                native.first(10_007)
+                back(lambda: other.switch())
+        def two():
+            for number in range(200):
+                deep(number % 5, lambda: native.aligned(100 + number % 3 * 64, 20_011))
+                back(lambda: this.switch())
+        def back(switch):
+            native.call_back(ctypes.CFUNCTYPE(None)(switch))
+        this, other = greenlet.greenlet(one), greenlet.greenlet(two)
+        this.switch()
+        {COUNTERS}
+    """, "--native", environment=CHECKED)  # fmt: skip
+    found = figures(tmp_path)
+    assert found["native_mismatches"] == 0 and found["native_checked"] > 1_000
+    assert {tuple(native_part(stack)) for stack in stacks(path, 10_007)} == {tuple(CHAIN)}
+    shapes = ("shapes::realigned(unsigned long, unsigned long)", "shapes::fixed_by_size(unsigned long, unsigned long)")
+    assert {tuple(native_part(stack)) for stack in stacks(path, 20_011)} == {("aligned", *shapes, CHAIN[-1])}
+
+
+def test_an_interpreter_without_symbols(tmp_path: Path) -> None:
+    """Where its loop is does not depend on names."""
+    if not sysconfig.get_config_var("Py_ENABLE_SHARED"):
+        pytest.skip("the interpreter is no library")
+    name = sysconfig.get_config_var("INSTSONAME")
+    bare = tmp_path / name
+    shutil.copy(Path(sysconfig.get_config_var("LIBDIR")) / name, bare)
+    subprocess.run(["strip", "--strip-all", "--remove-section=.comment", bare], check=True)
+    environment = {**CHECKED, "LD_LIBRARY_PATH": str(tmp_path)}
+    path = record(tmp_path, f"""
+        def inner():
+            native.first(10_007)
+        native.call_back(ctypes.CFUNCTYPE(None)(inner))
+        kept = [sorted(map(str, range(20))) for _ in range(300)]
+        print(any({name!r} in line and {str(tmp_path)!r} in line for line in open("/proc/self/maps")), file=sys.stderr)
+        {COUNTERS}
+    """, "--native", environment=environment)  # fmt: skip
+    found = figures(tmp_path)
+    assert found["native_mismatches"] == found["native_unknown"] == 0 < found["native_checked"]
+    capture = hiwater.open(path)
+    capture.show_frames(Frames.mixed, FunctionNames(tmp_path / "cache").of)
+    (stack,) = [one.frames for one in capture.end.stacks if one.bytes == 10_007]
+    assert [frame.function for frame in stack][:2] == ["<module>", "inner"]
+    assert [frame.function for frame in stack][-4:] == CHAIN
+    assert any(frame.function.startswith(f"{name}+0x") for one in capture.end.stacks for frame in one.frames)
+
+
+def test_generated_code_says_that_it_is(tmp_path: Path) -> None:
+    (found,) = stacks(record(tmp_path, "native.generated(10_007)\n", "--native"), 10_007)
+    assert found == ["<module>", "[unknown frames]", "[generated code]", *CHAIN]
+
+
+RUST = """
+use std::alloc::{alloc, Layout};
+#[inline(never)]
+pub fn generic<T>(count: usize) -> *mut u8 {
+    unsafe { std::hint::black_box(alloc(Layout::array::<T>(count).unwrap())) }
+}
+#[no_mangle]
+pub extern "C" fn enter(bytes: usize) -> usize {
+    std::hint::black_box(generic::<u64>(bytes / 8)) as usize
+}
+"""
+
+
+@pytest.mark.parametrize("mangling", ["v0", "legacy"])
+def test_rust(tmp_path: Path, mangling: str) -> None:
+    if shutil.which("rustc") is None:
+        pytest.skip("rustc is not installed")
+    (tmp_path / "lib.rs").write_text(RUST)
+    library = tmp_path / "libshapes.so"
+    options = ["--edition=2021", "-O", "--crate-type=cdylib", "--crate-name=shapes"]
+    subprocess.run(
+        ["rustc", *options, f"-Csymbol-mangling-version={mangling}", "-Zunstable-options", "lib.rs", "-o", library],
+        cwd=tmp_path, check=True, env={"PATH": str(Path(shutil.which("rustc") or "").parent) + ":/usr/bin:/bin", "HOME": str(Path.home()), "RUSTC_BOOTSTRAP": "1"},
+    )  # fmt: skip
+    (found,) = stacks(record(tmp_path, f"ctypes.CDLL({str(library)!r}).enter(100_008)\n", "--native"), 100_008)
+    assert [name.partition("::<")[0] for name in found[-2:]] == ["enter", "shapes::generic"]
+
+
+FORTRAN = """
+module shapes
+  use iso_c_binding
+contains
+  subroutine enter(count) bind(c)
+    integer(c_int), value :: count
+    call fill(count)
+  end subroutine
+  subroutine fill(count)
+    integer(c_int), value :: count
+    real(8), pointer :: values(:)
+    allocate(values(count))
+    values(1) = 1
+  end subroutine
+end module
+"""
+
+
+@pytest.mark.skipif(not compiled.has_fortran(), reason="gfortran is not installed")
+def test_fortran(tmp_path: Path) -> None:
+    (tmp_path / "lib.f90").write_text(FORTRAN)
+    subprocess.run([*compiled.FORTRAN, "-fno-inline", "lib.f90", "-o", "libshapes.so"], cwd=tmp_path, check=True)
+    program = f"ctypes.CDLL({str(tmp_path / 'libshapes.so')!r}).enter(12_500)\n"
+    (found,) = stacks(record(tmp_path, program, "--native"), 100_000)
+    assert found[-2:] == ["enter", "shapes::fill"]
