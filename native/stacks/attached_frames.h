@@ -10,6 +10,9 @@
 #include <internal/pycore_code.h>
 #include <internal/pycore_frame.h>
 #include <internal/pycore_interp.h>
+#if PY_VERSION_HEX >= 0x030e0000
+#include <internal/pycore_interpframe.h>
+#endif
 
 typedef struct _PyInterpreterFrame hw_frame;
 

@@ -5,8 +5,6 @@
 
 #include "attached_frames.h"
 
-#include <internal/pycore_interpframe.h>
-
 #if defined(Py_STACKREF_DEBUG)
 #error \
     "an interpreter built with Py_STACKREF_DEBUG keeps numbers in its frames, not pointers: build with -DHIWATER_ENGINE=OFF"
