@@ -48,7 +48,6 @@ void NativeFrames::begin(capture::CaptureFile& file, const unwind::Scope& scope)
     unwinder_.begin(scope);
     program_ = path_of_program();
     modules_.append({});
-    generated_code_ = tree_.code("[generated code]", {}, 0, CodeKind::native);
     unknown_code_ = tree_.code("[unknown frames]", {}, 0, CodeKind::native);
 }
 
@@ -109,8 +108,21 @@ std::uint32_t NativeFrames::child(std::uint32_t parent, std::uintptr_t address) 
     if (unwinder_.is_own(address)) return parent;
     unwind::Module* const module = unwinder_.module_of(address);
     const std::uintptr_t offset = module == nullptr ? 0 : address - module->bias;
-    if (module == nullptr || offset > UINT32_MAX) return tree_.child(parent, generated_code_, 0);
+    if (module == nullptr || offset > UINT32_MAX)
+        return tree_.child(parent, generated_code(address), static_cast<std::uint32_t>(address));
     return tree_.child(parent, code_of(*module), static_cast<std::uint32_t>(offset));
+}
+
+// Code in no file: as of a module for each 4 GiB of addresses. A map of the compiler that made it may have its names.
+std::uint32_t NativeFrames::generated_code(std::uintptr_t address) {
+    const std::uintptr_t start = address & ~std::uintptr_t{UINT32_MAX};
+    const std::uint32_t path = tree_.string("[generated code]");
+    for (std::uint32_t i = 1; i < modules_.size(); ++i)
+        if (modules_[i].path == path && modules_[i].bias == start) return modules_[i].code;
+    const std::uint32_t code =
+        tree_.code("[generated code]", {}, static_cast<std::uint32_t>(modules_.size()), CodeKind::native);
+    modules_.append({start, start + UINT32_MAX, start, path, 0, code, 0});
+    return code;
 }
 
 // The module's code, and its record where it has none yet: one that was unloaded may come back to its place.

@@ -55,13 +55,14 @@ public:
 
 private:
     std::uint32_t child(std::uint32_t parent, std::uintptr_t address);
+    std::uint32_t generated_code(std::uintptr_t address);
     std::uint32_t code_of(unwind::Module& module);
 
     CallTree& tree_;
     unwind::Unwinder unwinder_;
     capture::FileTable<capture::ModuleRecord> modules_;
     std::string program_;
-    std::uint32_t generated_code_ = 0, unknown_code_ = 0;
+    std::uint32_t unknown_code_ = 0;
     bool are_wanted_ = false;
 };
 

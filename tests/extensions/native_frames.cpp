@@ -120,13 +120,13 @@ KEEP void in_signal(size_t bytes) {
     sigaltstack(&before, nullptr);
 }
 // Code in no file, as a compiler that runs in the program makes it: it calls what it is given, with one argument.
-KEEP void generated(size_t bytes) {
+KEEP void* generated(size_t bytes) {
     static const unsigned char code[] = {0x48, 0x83, 0xec, 0x08, 0xff, 0xd6, 0x48, 0x83, 0xc4, 0x08, 0xc3};
     void* const page = mmap(nullptr, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (page == MAP_FAILED) abort();
     memcpy(page, code, sizeof code);
     reinterpret_cast<void (*)(size_t, void (*)(size_t))>(page)(bytes, first);
-    shapes::g_after = 1;
+    return page;
 }
 static void* thread_body(void* bytes) {
     first(reinterpret_cast<size_t>(bytes));

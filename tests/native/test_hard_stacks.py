@@ -11,6 +11,7 @@ import compiled
 import hiwater
 from hiwater.analysis.symbols.naming import FunctionNames
 from hiwater.capture.native_frames import Frames
+from hiwater.report import native_frames
 from native_recordings import native_part, record, stacks
 from packages import skip_without
 from recording import needs_engine
@@ -91,6 +92,25 @@ def test_an_interpreter_without_symbols(tmp_path: Path) -> None:
 def test_generated_code_says_that_it_is(tmp_path: Path) -> None:
     (found,) = stacks(record(tmp_path, "native.generated(10_007)\n", "--native"), 10_007)
     assert found == ["<module>", "[unknown frames]", "[generated code]", *CHAIN]
+
+
+def test_generated_code_has_the_names_of_its_compilers_map(tmp_path: Path) -> None:
+    """A later entry of the map is of code in the place of an earlier one's."""
+    path = record(tmp_path, """
+        import os
+        native.generated.restype = ctypes.c_void_p
+        place = native.generated(10_007)
+        other = native.generated(20_011)
+        with open(f"/tmp/perf-{os.getpid()}.map", "w") as stream:
+            stream.write(f"{place:x} 20 former\\nno line of a map\\n{place:x} 20 jitted loop\\n{other - 4096:x} 20 elsewhere\\n")
+        print(os.getpid())
+    """, "--native")  # fmt: skip
+    Path(f"/tmp/perf-{int((tmp_path / 'out').read_text())}.map").unlink()
+    capture = hiwater.open(path)
+    native_frames.named([capture])
+    held = {one.bytes: [frame.function for frame in one.frames] for one in capture.end.stacks}
+    assert held[10_007] == ["<module>", "[unknown frames]", "jitted loop", *CHAIN]
+    assert held[20_011] == ["<module>", "[unknown frames]", "[generated code]", *CHAIN]
 
 
 RUST = """

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from hiwater.capture.reader import Contents
 
 TABLE = "attached"
+PERF_MAP = "perf.map"
 _START = struct.Struct("<8sIIQQQQQI")  # as in layout.py, which needs numpy
 _MORE_COUNTS_OFFSET, _MORE_COUNTS = 3072, 64  # in the header, where the engine's own room for counts is used up
 _REMEDY = "the capture itself is whole; only the memory of devices is missing in it"

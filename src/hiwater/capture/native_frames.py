@@ -14,6 +14,7 @@ from hiwater.capture.reader import Contents
 from hiwater.capture.references import Records
 
 TABLE = "modules"
+GENERATED = "[generated code]"
 _WITH_NODES = ("accounts", "markers", "large_blocks")
 
 
@@ -28,10 +29,11 @@ class Frames(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Module:
     """A file with native code: its path in the recorded process, and what identifies it: its build-id in hexadecimal,
-    or "headers:" and a sum of its headers."""
+    or "headers:" and a sum of its headers. That of code in no file has the path GENERATED, and a `start`."""
 
     path: str
     identity: str
+    start: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,10 +134,11 @@ class _Named:
         self.places: list[Sequence[tuple[int, int]]] = [((code, 0),) for code in (distinct >> 32).tolist()]
         self.at_node = np.full(len(nodes), -1)
         self.at_node[is_native] = back
-        for module in modules[1:]:
+        starts = modules["bias"] if "bias" in (modules.dtype.names or ()) else np.zeros(len(modules), np.uint64)
+        for module, start in zip(modules[1:], starts[1:].tolist(), strict=True):
             code = int(module["code"])
             of_module = np.flatnonzero(distinct >> 32 == code)
-            file = Module(text(int(module["path"])), text(int(module["identity"])))
+            file = Module(text(int(module["path"])), text(int(module["identity"])), start)
             found = name(file, (distinct[of_module] & 0xFFFFFFFF).tolist())
             for place, chain in zip(of_module.tolist(), found, strict=True):
                 self.places[place] = [(self._code(code, one, add), one.line) for one in chain]

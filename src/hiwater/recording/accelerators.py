@@ -6,7 +6,6 @@ from __future__ import annotations
 import _thread
 import sys
 
-import hiwater
 from hiwater import _registry
 from hiwater._os import portable
 from hiwater.recording.imports_under_way import is_import_under_way, is_loop_under_way
@@ -96,20 +95,9 @@ class Accelerators:
             self._sampler.finish()
         self._leave_waiting()
 
-    def attach(self, path: str) -> None:
-        """Attach the histories of libraries to the finished capture at `path`. If that fails, a warning says so; the
-        capture stays valid."""
-        found = self._histories.collect() if self._histories is not None else {}
-        if not found:
-            return
-        from hiwater.capture import attachments
-
-        try:
-            attachments.append(path, found)
-        except hiwater.errors.CaptureUnwritable as error:
-            import warnings
-
-            warnings.warn(f"hiwater: {error}", RuntimeWarning, stacklevel=4)
+    def histories(self) -> dict[str, bytes]:
+        """The histories of libraries, to be attached to the finished capture."""
+        return self._histories.collect() if self._histories is not None else {}
 
     def end(self) -> None:
         """Stop the histories that were begun here."""

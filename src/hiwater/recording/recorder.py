@@ -10,7 +10,7 @@ from hiwater import _registry
 from hiwater._os import code_overhead, native, process_identity, unrecorded
 from hiwater._os.sizes import parse_size
 from hiwater.capture import destination
-from hiwater.recording import facts
+from hiwater.recording import facts, generated_code
 from hiwater.recording.accelerators import Accelerators
 from hiwater.recording.last_words import choose
 from hiwater.recording.own_code import OwnCode
@@ -335,9 +335,25 @@ class Recorder:
             with _ScopesNoted():
                 native.load().stop(exit_code)
             self._path = str(native.load().summary()["path"])
-            if self._accelerators is not None:
-                self._accelerators.attach(self._path)
+            self._attach(self._path)
         self._forget()
+
+    def _attach(self, path: str) -> None:
+        """Attach what others wrote about the program to the finished capture at `path`. If that fails, a warning says
+        so; the capture stays valid."""
+        found = self._accelerators.histories() if self._accelerators is not None else {}
+        if self._native:
+            found |= generated_code.perf_map()
+        if not found:
+            return
+        from hiwater.capture import attachments
+
+        try:
+            attachments.append(path, found)
+        except hiwater.errors.CaptureUnwritable as error:
+            import warnings
+
+            warnings.warn(f"hiwater: {error}", RuntimeWarning, stacklevel=4)
 
     def _forget(self) -> None:
         self._owner = 0
@@ -363,8 +379,7 @@ class Recorder:
             native.load().snapshot(target)
         except OSError as error:
             raise destination.explain(target, error) from error
-        if self._accelerators is not None:
-            self._accelerators.attach(target)
+        self._attach(target)
         return target
 
     def summary(self) -> Summary:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from hiwater.analysis.symbols import names_file
 from hiwater.analysis.symbols.files import Fetch, fetch_nothing
+from hiwater.analysis.symbols.generated_code import GeneratedCode
 from hiwater.analysis.symbols.naming import FunctionNames
 from hiwater.capture import Capture
 from hiwater.capture.native_frames import Frames
@@ -40,7 +42,8 @@ def named(captures: Sequence[Capture], frames: Frames = Frames.mixed, fetch: Fet
     moved = names_file.with_captures(capture.path for capture in recorded)
     names = FunctionNames(moved=moved, fetch=fetch or fetch_nothing)
     for capture in recorded:
-        capture.show_frames(frames, names.of)
+        generated = partial(GeneratedCode.of, capture.tables.contents)
+        capture.show_frames(frames, partial(names.of, generated=generated))
     return names
 
 

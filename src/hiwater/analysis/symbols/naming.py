@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,9 +14,10 @@ from hiwater.analysis.symbols import files, names_file
 from hiwater.analysis.symbols.demangle import demangled
 from hiwater.analysis.symbols.elf import NotElf
 from hiwater.analysis.symbols.files import Changed, Description, Fetch, description
+from hiwater.analysis.symbols.generated_code import GeneratedCode
 from hiwater.analysis.symbols.names_file import ModuleNames
 from hiwater.analysis.symbols.source_lines import Places
-from hiwater.capture.native_frames import Module, NativePlace
+from hiwater.capture.native_frames import GENERATED, Module, NativePlace
 
 _ALLOCATORS = re.compile(
     r"_?Py(?:Object|Mem)_(?:Debug)?(?:Raw)?(?:Malloc|Calloc|Realloc)|operator new(?:\[\])?\(.*\)"
@@ -46,9 +47,15 @@ class FunctionNames:
         self._known: dict[str, ModuleNames] = {}
         self.given: dict[str, ModuleNames] = {}
 
-    def of(self, module: Module, addresses: Sequence[int]) -> list[Places]:
+    def of(
+        self, module: Module, addresses: Sequence[int], generated: Callable[[], GeneratedCode] = GeneratedCode
+    ) -> list[Places]:
         """What these return addresses of a module, which count from its start, are in. `library+0x1234` is what is not
-        known; there is nothing for an allocator, whose caller is to be shown."""
+        known; there is nothing for an allocator, whose caller is to be shown. `generated` has the names of code in no
+        file."""
+        if module.path == GENERATED:
+            names_of_generated = generated()
+            return [(NativePlace(names_of_generated.at(module.start + address - 1)),) for address in addresses]
         names = self._names(module, addresses)
         given = self.given.setdefault(module.identity, ModuleNames(names.level))
         given.places |= ((at, names.places[at]) for at in map(hex, addresses) if at in names.places)
