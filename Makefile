@@ -172,7 +172,7 @@ test-native-clang: $(VENV)/installed ## check the engine with clang's warnings
 	    $$clang -x c++-header native/session/recorder.h -o $(NATIVE)-clang.pch && \
 	    find native -name '*.cpp' -not -path 'native/tests/*' | xargs -P $$(nproc) -n 4 $$clang -fsyntax-only -include-pch $(NATIVE)-clang.pch
 
-# Some ten minutes. A small part is among the tests.
+# Some two minutes. A small part is among the tests.
 fuzz-unwind: ## read a million changed tables of the unwinder's under ASan and UBSan
 	$(call build-native-tests,address,address)
 	HIWATER_MUTANTS=1000000 $(NATIVE)-address/$(NATIVE_TESTS) --test-suite=unwind --test-case='tables that lie*'

@@ -10,7 +10,7 @@ from hiwater import _registry
 from hiwater._os import code_overhead, native, process_identity, unrecorded
 from hiwater._os.sizes import parse_size
 from hiwater.capture import destination
-from hiwater.recording import facts, generated_code
+from hiwater.recording import facts
 from hiwater.recording.accelerators import Accelerators
 from hiwater.recording.last_words import choose
 from hiwater.recording.own_code import OwnCode
@@ -343,7 +343,9 @@ class Recorder:
         so; the capture stays valid."""
         found = self._accelerators.histories() if self._accelerators is not None else {}
         if self._native:
-            found |= generated_code.perf_map()
+            from hiwater.recording.generated_code import perf_map
+
+            found |= perf_map()
         if not found:
             return
         from hiwater.capture import attachments
