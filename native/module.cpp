@@ -407,6 +407,7 @@ NB_MODULE(_core, m) {
     hiwater::Recorder::make();
     nb::exception<EngineFault>(m, "EngineFault", PyExc_RuntimeError);
     m.attr("BUILT_FOR") = kBuiltFor;
+    m.attr("PAGE_BYTES") = hiwater::kPage;
     m.def(
         "call_at_the_bottom",
         [](nb::handle callable, nb::handle arguments) {

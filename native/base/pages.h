@@ -20,6 +20,8 @@
 namespace hiwater {
 
 inline constexpr std::size_t kPage = 4096;
+// Of a user's address: 47 on x86-64, where nothing lies higher unless a program requests it, and 48 on aarch64.
+inline constexpr unsigned kAddressBits = 48;
 
 constexpr std::size_t round_up(std::size_t n, std::size_t step) { return (n + step - 1) / step * step; }
 

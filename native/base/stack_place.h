@@ -11,6 +11,8 @@ namespace hiwater {
 [[gnu::always_inline]] inline void store_stack_pointer(std::uintptr_t* at) noexcept {
 #if defined(__x86_64__)
     asm volatile("movq %%rsp, %0" : "=m"(*at));
+#elif defined(__aarch64__)
+    asm volatile("mov %0, sp" : "=r"(*at));
 #else
     *static_cast<volatile std::uintptr_t*>(at) = reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0));
 #endif

@@ -82,7 +82,7 @@ public:
         return directory_ != nullptr;
     }
 
-    // Null where nothing was ever put near the address. A block's address is below 2^47.
+    // Null where nothing was ever put near the address. A block's address is below 2^48.
     [[gnu::always_inline]] Region* find(std::uintptr_t address) const noexcept {
         return __atomic_load_n(&directory_[static_cast<std::uint16_t>(address >> Region::kShift)], __ATOMIC_ACQUIRE);
     }
@@ -131,9 +131,8 @@ public:
     // Of these tables, as the kernel counts them.
 
 private:
-    static constexpr unsigned kAddressBits = 47;
     static constexpr std::size_t kRegions = std::size_t{1} << (kAddressBits - Region::kShift);
-    static constexpr std::size_t kDirectoryBytes = (std::size_t{1} << 16) * sizeof(Region*);
+    static constexpr std::size_t kDirectoryBytes = kRegions * sizeof(Region*);
     // Behind the words of a chunk, one for the size of its last block.
     static constexpr std::size_t kSmallBytes =
         (Region::kChunkBytes >> Region::kSmallShift) * sizeof(std::uint32_t) + kPage;

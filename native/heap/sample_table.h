@@ -114,7 +114,7 @@ public:
 private:
     // A part has the filters of 128 GiB, as pointers: programs have memory in a few places that are far apart, and
     // address space may be limited (`ulimit -v`).
-    static constexpr unsigned kPartShift = 37, kStretchShift = 26, kSpanShift = 9, kAddressBits = 47;
+    static constexpr unsigned kPartShift = 37, kStretchShift = 26, kSpanShift = 9;
     static constexpr std::size_t kParts = std::size_t{1} << (kAddressBits - kPartShift);
     static constexpr std::size_t kFilters = std::size_t{1} << (kPartShift - kStretchShift),
                                  kPartBytes = kFilters * sizeof(void*);
@@ -133,7 +133,7 @@ private:
         if (count != kFull) __atomic_store_n(&count, static_cast<std::uint8_t>(count + by), __ATOMIC_RELAXED);
     }
 
-    // A user's address lies below 2^47; of any other the answer is as good.
+    // Of an address that no user can have the answer is as good.
     [[gnu::always_inline]] Filter** place_of_filter(std::uintptr_t address) const noexcept {
         Filter** const part = __atomic_load_n(&parts_[(address >> kPartShift) % kParts], __ATOMIC_ACQUIRE);
         return part + (address >> kStretchShift) % kFilters;

@@ -111,7 +111,7 @@ private:
     // Whether a recorded block starts there.
     template <typename Visit>
     bool claim(std::uintptr_t start, unsigned depth, Visit& visit) {
-        constexpr std::uintptr_t kLowest = 1 << 16, kHighest = std::uintptr_t{1} << 47;
+        constexpr std::uintptr_t kLowest = 1 << 16, kHighest = std::uintptr_t{1} << kAddressBits;
         if (start % 8 != 0 || start < kLowest || start >= kHighest) return false;
         const Block block = find_block_(start);
         if (block.account == 0) return false;

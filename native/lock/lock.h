@@ -44,6 +44,8 @@ namespace hiwater {
 inline void pause_processor() noexcept {  // between two reads of what another thread is to change
 #if defined(__x86_64__)
     __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    asm volatile("isb");  // `yield` takes no time where a core runs one thread
 #endif
 }
 

@@ -99,7 +99,8 @@ std::uint64_t some_size(Trace& trace) {
 std::uintptr_t some_address(Trace& trace) {
     static const std::vector<std::uintptr_t> borders{
         3 * kRegion,          4 * kRegion,       3 * kRegion + 5 * LiveTable::Region::kChunkBytes,
-        3 * kRegion + 0x4000, 3 * kRegion + 512, 0x7ffff0000000};
+        3 * kRegion + 0x4000, 3 * kRegion + 512, 0x7ffff0000000,
+        0xfffff0000000};
     return trace.pick(borders) + 16 * trace.below(80) - 16 * trace.below(40);
 }
 

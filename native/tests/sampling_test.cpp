@@ -192,6 +192,14 @@ TEST_CASE("the table of sampled blocks does what a map does") {
     });
 }
 
+TEST_CASE("addresses that differ in their highest bit alone have filters of their own") {
+    SampleTable table;
+    table.init();
+    table.insert(0xffff'0000'0000, 1, 7);
+    CHECK(table.may_hold(0xffff'0000'0000));
+    CHECK(!table.may_hold(0x7fff'0000'0000));
+}
+
 TEST_CASE("a page with more sampled blocks than its filter can count loses none") {
     SampleTable table;
     table.init();

@@ -7,6 +7,7 @@ DEVICE_LIBRARIES: tuple[str, ...]
 """The libraries that `on_device_library` waits for."""
 
 BUILT_FOR: str
+PAGE_BYTES: int
 """The version and the build of CPython whose structs the engine reads: `3.14 release`, `3.11 debug` …"""
 
 def compile_source(source: str | bytes, file: str) -> CodeType:

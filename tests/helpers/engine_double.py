@@ -83,7 +83,9 @@ def build(mode: str) -> ModuleType:
         return compile(source, file, "exec", dont_inherit=True)
 
     build = "debug" if "d" in sys.abiflags else "release"
-    core.__dict__.update(BUILT_FOR=f"{sys.version_info[0]}.{sys.version_info[1]} {build}")
+    core.__dict__.update(
+        BUILT_FOR=f"{sys.version_info[0]}.{sys.version_info[1]} {build}", PAGE_BYTES=os.sysconf("SC_PAGE_SIZE")
+    )
     core.__dict__.update(EngineFault=EngineFault, start=start, stop=stop, summary=summary, snapshot=snapshot)
     core.__dict__.update(is_recording=lambda: state["recording"], on_exit=lambda callback: None)
     core.__dict__.update(compile_source=compile_source, read_ending=lambda path: None)

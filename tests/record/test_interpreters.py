@@ -11,7 +11,7 @@ import pytest
 from children import run_hiwater
 from recording import child_environment, needs_engine
 
-PRETENDING = "import sys; sys.abiflags = {flags!r}; from hiwater.cli import main; sys.exit(main())"
+PRETENDING = "import os, sys; {how}; from hiwater.cli import main; sys.exit(main())"
 OTHER_BUILD = "" if "d" in sys.abiflags else "d"
 
 # The frames of an executable that is linked to a fixed address and takes the address of `free`: its own call stub for
@@ -30,27 +30,31 @@ int main(int argc, char** argv) {
 """
 
 
-def pretending(folder: Path, flags: str, *words: str) -> subprocess.CompletedProcess[str]:
-    """Runs hiwater in an interpreter that says of itself to be another build."""
+def pretending(folder: Path, how: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """Runs hiwater in an interpreter that says of itself to be another build, or of another system."""
     return subprocess.run(
-        [sys.executable, "-c", PRETENDING.format(flags=flags), *words],
+        [sys.executable, "-c", PRETENDING.format(how=how), *words],
         cwd=folder, capture_output=True, text=True, timeout=300, check=False, env=child_environment(),
     )  # fmt: skip
 
 
 @needs_engine
 @pytest.mark.parametrize(
-    ("flags", "reason"),
-    [("t", "does not work on a free-threaded build of CPython yet"), (OTHER_BUILD, "was built for CPython")],
+    ("how", "reason"),
+    [
+        ("sys.abiflags = 't'", "does not work on a free-threaded build of CPython yet"),
+        (f"sys.abiflags = {OTHER_BUILD!r}", "was built for CPython"),
+        ("os.sysconf = {'SC_PAGE_SIZE': 16384}.get", "the kernel's pages have 16 KiB"),
+    ],
 )
-def test_where_the_engine_refuses_the_program_runs_all_the_same(tmp_path: Path, flags: str, reason: str) -> None:
-    done = pretending(tmp_path, flags, "run", "-c", "print('mine'); raise SystemExit(5)")
+def test_where_the_engine_refuses_the_program_runs_all_the_same(tmp_path: Path, how: str, reason: str) -> None:
+    done = pretending(tmp_path, how, "run", "-c", "print('mine'); raise SystemExit(5)")
     assert (done.returncode, done.stdout) == (5, "mine\n")
     assert done.stderr.count("\n") == 1
     assert done.stderr.startswith("hiwater: warning: the program runs unrecorded: ")
     assert reason in done.stderr
     assert not list(tmp_path.iterdir())
-    doctor = pretending(tmp_path, flags, "doctor")
+    doctor = pretending(tmp_path, how, "doctor")
     assert doctor.returncode == 1
     (line,) = (line for line in doctor.stdout.splitlines() if line[3:].startswith("engine"))
     assert line.startswith("no ") and reason in line

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import hiwater
@@ -39,6 +40,12 @@ def load() -> ModuleType:
             f"the engine was built for CPython {_core.BUILT_FOR} and cannot read the frames of this one, {here}",
             "install hiwater with the pip of this interpreter",
         )
+    if os.sysconf("SC_PAGE_SIZE") != _core.PAGE_BYTES:
+        raise hiwater.errors.EngineFailed(
+            f"the kernel's pages have {os.sysconf('SC_PAGE_SIZE') >> 10} KiB, and the engine knows pages of"
+            f" {_core.PAGE_BYTES >> 10} KiB alone, so nothing can be recorded here",
+            "boot a kernel with such pages to record",
+        )
     _loaded = _core
     return _loaded
 
@@ -67,6 +74,6 @@ def _explain(error: ImportError) -> tuple[str, str]:
     if isinstance(error, ModuleNotFoundError) or "cannot import name" in str(error):
         return (
             NO_ENGINE,
-            "install it on Linux x86-64 with glibc, where the engine is built",
+            "install it on Linux x86-64, where the engine is built",
         )
     return f"the engine cannot be loaded ({error})", "reinstall hiwater for this interpreter"
