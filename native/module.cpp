@@ -359,7 +359,7 @@ nb::tuple residency_snapshot() {
     for (const auto& block : found.large)
         large.append(nb::make_tuple(block.from_malloc, block.address, block.bytes, block.touched_bytes));
     return nb::make_tuple(found.resident_bytes, rows, large, found.is_unreadable, found.page_limit_reached,
-                          found.not_found_bytes);
+                          found.is_malloc_unknown, found.not_found_bytes);
 }
 
 std::int32_t add_device(const std::string& name, const std::string& backend, const std::string& source,

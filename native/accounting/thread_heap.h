@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "base/static_tls.h"
+
 namespace hiwater {
 
 // What this thread allocated and freed while the heap's meters were open. Readers take differences. Live bytes are
@@ -31,7 +33,6 @@ struct ThreadHeap {
     }
 };
 
-// Static TLS, of which a dlopened library may use little.
-inline constinit thread_local ThreadHeap thread_heap __attribute__((tls_model("initial-exec"))) = {};
+HIWATER_STATIC_TLS inline constinit thread_local ThreadHeap thread_heap = {};
 
 }  // namespace hiwater

@@ -12,6 +12,7 @@
 #include "base/own_ranges.h"
 #include "base/raw_calls.h"
 #include "base/signal_defaults.h"
+#include "base/static_tls.h"
 
 namespace hiwater::capture::file_guard {
 
@@ -22,7 +23,7 @@ constinit OwnRanges g_ranges;  // a capture of the greatest size has some 250 se
 std::atomic<bool> g_is_cut{false};
 std::atomic<void (*)()> g_on_truncation{nullptr};
 std::atomic<OnDeath> g_on_death{nullptr};
-[[gnu::tls_model("initial-exec")]] thread_local bool t_own_faults_only = false;
+HIWATER_STATIC_TLS thread_local bool t_own_faults_only = false;
 
 // What SIGBUS does for the program: in the slot that the number names, so that a handler finds it whole while it is
 // changed.

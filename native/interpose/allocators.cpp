@@ -117,7 +117,7 @@ void find_new_allocators() {
     const LoaderCounts now = loader_counts();
     if (now == last) return;
     Found found;
-    found.c_library = base_of(::dlsym(RTLD_DEFAULT, "gnu_get_libc_version"));
+    found.c_library = base_of(::dlsym(RTLD_DEFAULT, "__libc_start_main"));
     ::dl_iterate_phdr(add_if_allocator, &found);
     for (Allocator& allocator : found.allocators) {
         for (Hook& hook : allocator.hooks) hook.is_global = *hook.real == global_function(hook.name);

@@ -234,19 +234,22 @@ namespace {
 
 // An executable at a fixed address (Debian's python) that takes a function's address makes its own call stub that
 // address for everybody: an undefined symbol with a value. Through such a stub we would call ourselves.
-bool is_call_stub(void* function) noexcept {
-    static const bool at_fixed_address = [] {
-        ElfW(Addr) base = 1;
-        ::dl_iterate_phdr([](dl_phdr_info* program, std::size_t,
-                             void* at) { return *static_cast<ElfW(Addr)*>(at) = program->dlpi_addr, 1; },
-                          &base);
-        return base == 0;
-    }();
-    if (!at_fixed_address) return false;
-    Dl_info info{};
-    void* entry = nullptr;
-    if (::dladdr1(function, &info, &entry, RTLD_DL_SYMENT) == 0 || entry == nullptr) return false;
-    return static_cast<const ElfW(Sym)*>(entry)->st_shndx == SHN_UNDEF;
+bool is_call_stub(const char* name, void* function) noexcept {
+    struct Search {
+        const char* name;
+        std::uintptr_t function;
+        bool is_stub;
+    } search{name, reinterpret_cast<std::uintptr_t>(function), false};
+    ::dl_iterate_phdr(
+        [](dl_phdr_info* program, std::size_t, void* of) {
+            Search& asked = *static_cast<Search*>(of);
+            Module module;
+            asked.is_stub = program->dlpi_addr == 0 && read_module(program, &module) && module.gnu_hash != nullptr &&
+                            module.holds(asked.function) && function_in(module, asked.name) == nullptr;
+            return 1;  // the program is the first module
+        },
+        &search);
+    return search.is_stub;
 }
 
 // The first library, in the loader's order, that has the function itself.
@@ -258,12 +261,8 @@ void* defined_in_a_library(const char* name) noexcept {
     for (module = module->l_next; module != nullptr && found == nullptr; module = module->l_next) {
         void* library = ::dlopen(module->l_name, RTLD_LAZY | RTLD_NOLOAD);
         if (library == nullptr) continue;
-        void* candidate = ::dlsym(library, name);
-        Dl_info info{};
-        link_map* home = nullptr;
-        if (candidate != nullptr &&
-            ::dladdr1(candidate, &info, reinterpret_cast<void**>(&home), RTLD_DL_LINKMAP) != 0 && home == module)
-            found = candidate;
+        void* candidate = ::dlsym(library, name);  // it may be of a library that this one needs
+        if (base_of(candidate) == module->l_addr) found = candidate;
         ::dlclose(library);
     }
     ::dlclose(program);
@@ -311,7 +310,7 @@ bool is_linker(const dl_phdr_info* info) noexcept {
 
 void* global_function(const char* name) noexcept {
     void* found = ::dlsym(RTLD_DEFAULT, name);
-    return found != nullptr && is_call_stub(found) ? defined_in_a_library(name) : found;
+    return found != nullptr && is_call_stub(name, found) ? defined_in_a_library(name) : found;
 }
 
 void find_real_functions(Hook* hooks, std::size_t count) noexcept {

@@ -41,7 +41,9 @@ public:
     }
 
     void finish() {
-        const auto [in_use, mapped] = malloc_totals();
+        const auto [is_malloc_known, reported, mapped] = malloc_totals();
+        const std::int64_t in_use = is_malloc_known ? reported : heap_;
+        out_.is_malloc_unknown = !is_malloc_known;
         const std::int64_t small_blocks = std::min(heap_, in_use);
         const std::int64_t objects = std::min(objects_, pools_);
         out_[Part::python_live].resident_bytes = objects;

@@ -49,6 +49,7 @@ struct Breakdown {
     PageVector<LargeBlock> large;      // largest first
     bool is_unreadable = false;        // our memory cannot be read: allocators' large blocks are under anonymous maps
     bool page_limit_reached = false;   // too many pages to read: the rest is under anonymous maps
+    bool is_malloc_unknown = false;    // it gives no figures: what is free in its heaps counts as in use
     std::int64_t not_found_bytes = 0;  // of malloc's large blocks, by its own count
 
     Row& operator[](Part part) { return rows[static_cast<std::size_t>(part)]; }

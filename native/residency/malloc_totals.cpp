@@ -73,9 +73,10 @@ void prepare_malloc_totals() noexcept {
 MallocTotals malloc_totals() noexcept {
     if (g_mallinfo2 == nullptr || g_stopped.load(std::memory_order_relaxed)) return {};
     begin_to_ask();
-    const MallocInfo info = g_stopped.load(std::memory_order_seq_cst) ? MallocInfo{} : g_mallinfo2();
+    const bool are_known = !g_stopped.load(std::memory_order_seq_cst);
+    const MallocInfo info = are_known ? g_mallinfo2() : MallocInfo{};
     g_asking.leave();
-    return {static_cast<std::int64_t>(info.uordblks), static_cast<std::int64_t>(info.hblkhd)};
+    return {are_known, static_cast<std::int64_t>(info.uordblks), static_cast<std::int64_t>(info.hblkhd)};
 }
 
 void hold_malloc_totals_for_fork() noexcept {

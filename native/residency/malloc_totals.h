@@ -8,13 +8,14 @@
 namespace hiwater::residency {
 
 struct MallocTotals {
+    bool are_known = false;         // not by musl, and glibc before 2.33
     std::int64_t in_use_bytes = 0;  // of the blocks inside malloc's heaps
     std::int64_t mapped_bytes = 0;  // of the blocks that it mapped for themselves
 };
 
 // Looks up mallinfo2(), which takes the loader's lock: to be called before any thread of hiwater's starts.
 void prepare_malloc_totals() noexcept;
-// Zeros where another malloc is in use, and after stop_malloc_totals().
+// Zeros where another malloc is in use. Not known after stop_malloc_totals().
 MallocTotals malloc_totals() noexcept;
 
 // Around everything that makes a child in a copy of this process's memory. Both waits have a time limit: a signal

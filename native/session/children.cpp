@@ -174,10 +174,14 @@ void Children::note_ended(const Ended& ended, const char* path) noexcept {
     if (ended.header.exit_code != -1 || !await_exit_code(ended, path)) append_ended(ended, path);
 }
 
-// The interpreter gives its exit code to exit() alone, after all its callbacks.
+// The interpreter gives its exit code to exit() alone, after all its callbacks. Only glibc tells it further.
 bool Children::await_exit_code(const Ended& ended, const char* path) noexcept {
+#if defined(__GLIBC__)
     static const bool is_registered =
         ::on_exit([](int status, void*) { children.note_exit_code(status & 0xff); }, nullptr) == 0;
+#else
+    constexpr bool is_registered = false;
+#endif
     if (!is_registered || !awaiting_path_.set(path)) return false;
     awaiting_ = ended;
     awaiting_pid_ = ::getpid();

@@ -10,6 +10,7 @@
 #include "base/pages.h"
 #include "base/raw_calls.h"
 #include "base/signal_defaults.h"
+#include "base/static_tls.h"
 #include "session/children.h"
 #include "session/last_lines.h"
 #include "session/recorder.h"
@@ -26,7 +27,7 @@ std::atomic_flag g_changing = ATOMIC_FLAG_INIT;
 struct sigaction g_defaults[kLast + 1];  // as the program set them: flags and mask, which a default ignores
 
 constexpr std::size_t kStackBytes = 64 * 1024;
-[[gnu::tls_model("initial-exec")]] thread_local void* t_stack = nullptr;
+HIWATER_STATIC_TLS thread_local void* t_stack = nullptr;
 
 // Whether the default ends the process, and the C library does not keep the signal for itself.
 bool is_fatal(int number) noexcept {

@@ -16,7 +16,7 @@ using capture::Kind;
 
 std::atomic<std::uint32_t> g_code_generation[kCodePages] = {};
 SampleStreams g_no_streams = {}, g_own_streams = {};
-constinit thread_local ThreadLocal tls __attribute__((tls_model("initial-exec")));
+HIWATER_STATIC_TLS constinit thread_local ThreadLocal tls;
 
 namespace {
 

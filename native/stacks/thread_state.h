@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "base/errno_kept.h"
+#include "base/static_tls.h"
 #include "base/uncopied.h"
 #include "lock/lock.h"
 #include "capture/format.h"
@@ -182,7 +183,7 @@ struct ThreadLocal {
     SampleStreams* streams = &g_no_streams;
 };
 
-extern constinit thread_local ThreadLocal tls __attribute__((tls_model("initial-exec")));
+HIWATER_STATIC_TLS extern constinit thread_local ThreadLocal tls;
 
 // The thread is inside something that can nest: counts the depth, and keeps the stack pointer of the outermost entry. A
 // signal handler may run between any two steps, and enter and leave itself: it restores what it found.

@@ -31,23 +31,28 @@ def test_another_system_gets_no_engine_and_needs_no_compiler(tmp_path: Path, sys
     assert "HIWATER_ENGINE:BOOL=OFF" in (tmp_path / "build" / "CMakeCache.txt").read_text()
 
 
+BY_ITSELF = "import sys, sysconfig; sysconfig.get_config_vars()['HOST_GNU_TYPE'] = {!r}; sys.abiflags = {!r}"
+
+
+def said_by(folder: Path, machine: str, flags: str = "") -> subprocess.CompletedProcess[str]:
+    """What comes of what the interpreter says of itself, which is made up: there is none of these here."""
+    (folder / "sitecustomize.py").write_text(BY_ITSELF.format(machine, flags))
+    return configured(folder, sys.executable, PYTHONPATH=str(folder))
+
+
 @pytest.mark.parametrize(
-    ("said", "why"),
-    [
-        ("platform.libc_ver = lambda: ('', '')", "this is linux-x86_64"),
-        ("sys.abiflags = 't'", "this is linux-x86_64 free-threaded"),
-    ],
-    ids=["musl", "free-threaded"],
+    ("machine", "flags"),
+    [("x86_64-pc-linux-android", ""), ("x86_64-pc-linux-gnux32", ""), ("x86_64-pc-linux-gnu", "t")],
+    ids=["Android", "x32", "free-threaded"],
 )
-def test_nor_does_another_c_library_or_interpreter(tmp_path: Path, said: str, why: str) -> None:
-    """What the interpreter says of itself is made up; there is none of these here."""
-    (tmp_path / "sitecustomize.py").write_text(f"import platform, sys\n{said}\n")
-    done = configured(tmp_path, sys.executable, PYTHONPATH=str(tmp_path))
+def test_nor_does_another_c_library_or_interpreter(tmp_path: Path, machine: str, flags: str) -> None:
+    done = said_by(tmp_path, machine, flags)
     assert done.returncode == 0, done.stderr
-    assert why in " ".join(done.stderr.split())
+    assert f"this is linux-x86_64 {machine}{' free-threaded' if flags else ''}" in " ".join(done.stderr.split())
 
 
-def test_here_it_needs_one(tmp_path: Path) -> None:
-    done = configured(tmp_path, sys.executable, _PYTHON_HOST_PLATFORM="linux-x86_64")
+@pytest.mark.parametrize("machine", ["x86_64-pc-linux-gnu", "x86_64-alpine-linux-musl", "x86_64-conda-linux-gnu"])
+def test_here_it_needs_one(tmp_path: Path, machine: str) -> None:
+    done = said_by(tmp_path, machine)
     assert done.returncode != 0
     assert "compiler" in done.stderr

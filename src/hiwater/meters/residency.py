@@ -112,7 +112,7 @@ def breakdown() -> Breakdown:
     core = _core()
     began = time.perf_counter_ns()
     try:
-        resident, rows, large, unreadable, page_limit_reached, not_found = core.residency_snapshot()
+        resident, rows, large, *limits = core.residency_snapshot()
     except core.EngineFault as error:
         raise MeterUnavailable(
             f"the pages of this process cannot be read ({error})", "mount /proc, or use only the meter `resident`"
@@ -120,7 +120,7 @@ def breakdown() -> Breakdown:
     took = (time.perf_counter_ns() - began) / 1e9
     parts = tuple(ResidencyRow(*row) for row in rows)
     blocks = tuple(LargeResidentBlock("malloc" if from_malloc else "mapping", *rest) for from_malloc, *rest in large)
-    notes = tuple(_notes(unreadable, page_limit_reached, not_found))
+    notes = tuple(_notes(*limits))
     return Breakdown(resident, parts, blocks, began, took, COUNTING.by_kind(), notes)
 
 
@@ -134,12 +134,14 @@ def touched_bytes(buffer: object) -> tuple[int, int]:
     return (int(_core().touched_bytes(address, size)) if size else 0), size
 
 
-def _notes(unreadable: bool, page_limit_reached: bool, not_found_bytes: int) -> list[str]:
+def _notes(unreadable: bool, page_limit_reached: bool, malloc_unknown: bool, not_found_bytes: int) -> list[str]:
     notes = []
     if unreadable:
         notes.append("the contents of memory cannot be read: allocators' large blocks are counted as anonymous maps")
     if page_limit_reached:
         notes.append("there are too many pages to read: the rest is counted as anonymous maps")
+    if malloc_unknown:
+        notes.append("this C library's malloc gives no figures: what is free in its heaps is counted as in use")
     if not_found_bytes:
         notes.append(f"{format_size(not_found_bytes)} of malloc's large blocks were not found: see anonymous maps")
     return notes
