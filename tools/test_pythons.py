@@ -40,6 +40,7 @@ print(json.dumps({
     "version": "%d.%d" % sys.version_info[:2],
     "full": sys.version.split()[0],
     "flags": sys.abiflags,
+    "libc": "musl" if str(sysconfig.get_config_var("HOST_GNU_TYPE")).endswith("musl") else "",
     "real": os.path.realpath(sys.executable),
     "headers": os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h")),
     "venv": all(importlib.util.find_spec(name) for name in ("venv", "ensurepip")),
@@ -59,7 +60,8 @@ exec chroot "$0" sh -c 'cd "$0" && exec "$@"' "$@"
 
 @dataclass
 class Interpreter:
-    """A CPython that can build and test; `root` is the system it lives in, None for this one."""
+    """A CPython that can build and test; `root` is the system it lives in, None for this one. `libc` is empty for
+    glibc."""
 
     executable: str
     version: str
@@ -67,11 +69,12 @@ class Interpreter:
     flags: str
     real: str
     root: Path | None
+    libc: str = ""
 
     @property
     def name(self) -> str:
-        """What tells it from the others: version and build."""
-        return self.version + self.flags
+        """What tells it from the others: version, build and C library."""
+        return self.version + self.flags + (f"-{self.libc}" if self.libc else "")
 
     @property
     def build(self) -> str:
@@ -115,7 +118,7 @@ def probe(executable: str, root: Path | None, *, headers: bool = True) -> tuple[
         return None, "has no headers"
     if not told["venv"]:
         return None, "has no venv or ensurepip"
-    return Interpreter(executable, told["version"], told["full"], told["flags"], told["real"], root), ""
+    return Interpreter(executable, told["version"], told["full"], told["flags"], told["real"], root, told["libc"]), ""
 
 
 def executables() -> list[tuple[str, Path | None]]:

