@@ -38,7 +38,7 @@ void JumpPlaces::learn() noexcept {
     save_below(&known[1], 1008);
     save_below(&known[2], 304);
     save_elsewhere(&known[3]);
-    for (word_ = 0; word_ < sizeof(jmp_buf) / sizeof(std::uintptr_t); ++word_) {
+    for (word_ = 0; word_ < sizeof(jmp_buf) / (sizeof(std::uintptr_t)); ++word_) {
         for (turn_ = 0; turn_ < 64; ++turn_) {
             mask_ = 0;
             mask_ = stack_at(known[0].place) ^ known[0].stack;
