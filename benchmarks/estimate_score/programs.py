@@ -392,10 +392,44 @@ def gru():
     return net, _rows(64, 100, 128), torch.optim.Adam(net.parameters()), lambda out: out[0].square().mean()
 
 
+def resnet50_deterministic():
+    torch.backends.cudnn.deterministic = True
+    return resnet50()
+
+
+def resnet50_benchmark():
+    """cuDNN tries algorithms."""
+    torch.backends.cudnn.benchmark = True
+    return resnet50()
+
+
 def compiled():
-    """By inductor: the only one that is not run as it is written."""
     net, x, optimizer, loss = _linear()
     return torch.compile(net), x, optimizer, loss
+
+
+def _wide_linear():
+    return nn.Sequential(*(layer for _ in range(8) for layer in (nn.Linear(4096, 4096), nn.GELU()))).cuda()
+
+
+def compiled_layers():
+    net = torch.compile(_wide_linear())
+    return net, _rows(8192, 4096), torch.optim.SGD(net.parameters(), lr=0.1), lambda out: out.square().mean()
+
+
+def compiled_norms():
+    parts = ((nn.LayerNorm(2048), nn.Linear(2048, 2048), nn.SiLU(), nn.Dropout(0.1)) for _ in range(8))
+    net = torch.compile(nn.Sequential(*itertools.chain.from_iterable(parts)).cuda())
+    return net, _rows(8192, 2048), torch.optim.SGD(net.parameters(), lr=0.1), lambda out: out.square().mean()
+
+
+def compiled_gpt2():
+    net, inputs, optimizer = parallel_programs._words_of(torch.compile(parallel_programs._gpt2()))
+    return net, inputs, optimizer
+
+
+def compiled_inference():
+    return torch.compile(_wide_linear()), _rows(8192, 4096)
 
 
 def _small(name):
@@ -406,6 +440,8 @@ def _small(name):
 
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "helpers"))
+import parallel_programs  # noqa: E402
+
 import estimate_models  # noqa: E402
 
 CLASSES = {
@@ -421,11 +457,19 @@ CLASSES = {
     ],
     "images": [
         "resnet50", "resnet50_channels_last", "vit_scaled", "conv_inference", "swin", "convnext", "efficientnet",
-        "unet",
+        "unet", "resnet50_deterministic",
     ],
+    "several processes or streams": parallel_programs.NAMES,
     "recurrent networks": ["lstm", "small_lstm", "gru"],
-    "torch.compile, estimated as it is written": ["compiled"],
+    "torch.compile, estimated as it is written": [
+        "compiled", "compiled_layers", "compiled_norms", "compiled_gpt2", "compiled_inference",
+    ],
+    "cudnn.benchmark, whose estimate says unknown": ["resnet50_benchmark"],
 }  # fmt: skip
-INFERENCE = {"conv_inference", "gpt2_inference", "gpt2_cached", "llama_decoded"}
+INFERENCE = {
+    "conv_inference", "gpt2_inference", "gpt2_cached", "llama_decoded", "compiled_inference",
+    *parallel_programs.INFERENCE,
+}  # fmt: skip
+globals().update({name: getattr(parallel_programs, name) for name in parallel_programs.NAMES})
 NAMES = [name for names in CLASSES.values() for name in names]
 globals().update({name: partial(_small, name.removeprefix("small_")) for name in NAMES if name.startswith("small_")})

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 HERE = Path(__file__).resolve().parent
 PAGE = HERE.parents[1] / "docs" / "estimate-accuracy.md"
-KERNELS = "kernels of published benchmarks"
+KERNELS, RANKS = "kernels of published benchmarks", "published peaks of many cards"
 _TABLES = re.compile(r"(<!-- tables: make score -->\n).*?(<!-- end of tables -->)", re.DOTALL)
 
 
@@ -29,14 +29,16 @@ class Row(NamedTuple):
     program: str
     path: Path
     card: str
-    allocated: int
+    allocated: int | None
     reserved: int | None
     batch_size: int | None = None
+    ranks: int | None = None
     is_inference: bool = False
 
     @property
     def name(self):
-        return self.program + ("" if self.batch_size is None else f" {self.batch_size:,}")
+        size = self.batch_size or self.ranks
+        return self.program + ("" if size is None else f" {size:,}")
 
 
 class Outcome(NamedTuple):
@@ -67,8 +69,11 @@ def measured_rows():
 def published_rows():
     for entry in json.loads((HERE / "published.json").read_text(encoding="utf-8")):
         for size, mebibytes in entry["mebibytes"].items():
-            peak = round(mebibytes * 2**20)
-            yield Row(KERNELS, entry["program"], HERE / "kernels.py", entry["card"], peak, None, int(size))
+            peak, what = round(mebibytes * 2**20), (entry["program"], HERE / "kernels.py", entry["card"])
+            if entry["metric"] == "allocated":
+                yield Row(KERNELS, *what, peak, None, int(size))
+            else:  # of programs on this many ranks
+                yield Row(RANKS, what[0], HERE / "torchtitan.py", what[2], None, peak, ranks=int(size))
 
 
 def outcome(row):
@@ -77,7 +82,7 @@ def outcome(row):
 
     try:
         found = hiwater.contrib.torch.estimate(
-            f"{row.path}:{row.program}", device=row.card, batch_size=row.batch_size,
+            f"{row.path}:{row.program}", device=row.card, batch_size=row.batch_size, ranks=row.ranks,
             mode="inference" if row.is_inference else "train",
         )  # fmt: skip
     except HiwaterError as error:
@@ -108,9 +113,10 @@ def tables(outcomes):
             if row.reserved is None
             else f"| {row.reserved:,} | {_percent(each.reserved, each.most_reserved)} |"
         )
-        lines.append(
-            f"| {row.name} | {row.card} | {row.allocated:,} | {_percent(each.allocated, each.most_allocated)} {reserved}"
+        allocated = (
+            "– | –" if row.allocated is None else f"{row.allocated:,} | {_percent(each.allocated, each.most_allocated)}"
         )
+        lines.append(f"| {row.name} | {row.card} | {allocated} {reserved}")
     return "\n".join(lines)
 
 

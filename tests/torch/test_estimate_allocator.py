@@ -169,3 +169,26 @@ def test_a_limit_is_never_passed_and_only_more_helps(steps, limit):
     plenty = runs(None)
     assert runs(plenty) == plenty
     runs(limit * 2 * MIB)
+
+
+def test_a_block_serves_requests_of_its_stream_only():
+    allocator = CachingAllocator()
+    allocator.free(allocator.allocate(30 * MIB, stream=1))
+    allocator.allocate(30 * MIB)
+    assert allocator.reserved_bytes == 60 * MIB
+    allocator.allocate(30 * MIB, stream=1)
+    assert allocator.reserved_bytes == 60 * MIB
+
+
+def test_an_expandable_segment_grows_at_its_end():
+    allocator = CachingAllocator(is_expandable=True)
+    first = allocator.allocate(30 * MIB)
+    assert allocator.reserved_bytes == 40 * MIB
+    allocator.free(first)
+    second = allocator.allocate(45 * MIB)  # in the same place, and 20 MiB more
+    assert (second.address, allocator.reserved_bytes) == (first.address, 60 * MIB)
+    allocator.allocate(15 * MIB)
+    assert (allocator.allocated_bytes, allocator.reserved_bytes) == (60 * MIB, 60 * MIB)
+    allocator.free(second)
+    assert allocator.allocate(40 * MIB).address == second.address
+    assert allocator.reserved_bytes == 60 * MIB

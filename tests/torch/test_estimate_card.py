@@ -293,3 +293,43 @@ def test_a_layer_that_is_left_out_at_random_is_not():
     dropped = estimate(lambda x: net(x) if torch.rand([]) > 0.1 else x, torch.randn(64, 256), steps=1)
     whole = estimate(net, torch.randn(64, 256), steps=1)
     assert dropped.peak_allocated_bytes == whole.peak_allocated_bytes
+
+
+def test_of_a_compiled_program_only_training_is_in_doubt():
+    def build():
+        net = torch.compile(nn.Linear(8, 8).cuda())
+        return net, torch.randn(4, 8, device="cuda")
+
+    trained, inferred = (built(build, mode=mode) for mode in ("train", "inference"))
+    assert trained.fits is None and "torch.compile" in " ".join(trained.low_because)
+    assert inferred.fits is True
+
+
+def test_a_selective_checkpoint_saves_what_attention_makes():
+    from torch.utils import checkpoint as home
+
+    saved = {f"_scaled_dot_product_{kernel}_attention" for kernel in ("flash", "efficient", "cudnn")}
+
+    def activations(is_saved):
+        def policy(context, function, *_, **__):
+            kinds = home.CheckpointPolicy
+            is_wanted = is_saved and function.overloadpacket.__name__ in saved
+            return kinds.MUST_SAVE if is_wanted else kinds.PREFER_RECOMPUTE
+
+        def attention(x):
+            return nn.functional.scaled_dot_product_attention(x, x, x)
+
+        def forward(x):
+            contexts = functools.partial(home.create_selective_checkpoint_contexts, policy)
+            return home.checkpoint(attention, x, use_reentrant=False, context_fn=contexts)
+
+        def build():
+            x = torch.randn(1, 4, 1024, 64, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+            return forward, x, None, lambda out: out.sum()
+
+        found = built(build, device="H100")
+        return max(instant["categories"].get("activations", 0) for instant in found.timeline)
+
+    output, logsumexp = 4 * 1024 * 64 * 2, 4 * 1024 * 4
+    assert activations(True) - activations(False) >= logsumexp
+    assert activations(True) >= output + logsumexp

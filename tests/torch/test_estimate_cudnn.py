@@ -94,3 +94,11 @@ def test_what_fits_only_without_workspaces_is_in_doubt():
     plenty = hiwater.contrib.torch.estimate(*convolution(), steps=1, device="1GiB", context=0)
     assert without.peak_reserved_bytes > between or found.fits is None
     assert plenty.fits is True and plenty.low_because == []
+
+
+def test_there_is_no_bound_if_cudnn_tries_algorithms(monkeypatch):
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
+    found = hiwater.contrib.torch.estimate(*convolution(), steps=1, device="1GiB", context=0)
+    assert found.fits is None and "cudnn.benchmark" in " ".join(found.low_because)
+    linear = hiwater.contrib.torch.estimate(nn.Linear(8, 8), torch.randn(4, 8), None, models.squares, steps=1)
+    assert linear.fits is True

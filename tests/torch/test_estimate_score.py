@@ -64,7 +64,9 @@ def test_a_change_that_is_tried_needs_what_the_changed_program_gave_on_a_real_ca
     assert (fused["peak_allocated_bytes"], fused["peak_reserved_bytes"]) == (real["allocated"], real["reserved"])
 
 
-@pytest.mark.parametrize("row", PUBLISHED, ids=lambda row: row["program"])
+@pytest.mark.parametrize(
+    "row", [row for row in PUBLISHED if row["metric"] == "allocated"], ids=lambda row: row["program"]
+)
 def test_published_peaks_of_kernels_are_met(row):
     size, mebibytes = next(iter(row["mebibytes"].items()))
     if (

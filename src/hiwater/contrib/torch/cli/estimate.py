@@ -33,6 +33,7 @@ examples:
   hiwater estimate -m project.model:build --batch 32 --autocast bf16
   hiwater estimate train.py:build --largest-batch --multiple-of 8 --device A100-80GB
   hiwater estimate train.py:build --try checkpointing,bf16,checkpointing+bf16
+  hiwater estimate train.py:build --ranks 8                    DDP, FSDP or tensor parallelism on 8 cards: the first
   hiwater estimate serve.py:build --mode inference --dtype fp16 --format json
 """,
 }
@@ -82,6 +83,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="backward passes before each step of the optimizer (default: 1)",
     )
     parser.add_argument(
+        "--ranks", type=int, metavar="N", help="the number of processes that train together, of which this is the first"
+    )
+    parser.add_argument(
         "--context", metavar="SIZE", help="what the driver uses for the process (default: 512MiB, an assumption)"
     )
     parser.add_argument(
@@ -104,16 +108,17 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("--batch and --largest-batch cannot be used together", "leave out one of the two")
     if arguments.largest_batch and arguments.tries:
         raise UsageError("--try and --largest-batch cannot be used together", "leave out one of the two")
-    if arguments.record_row and (arguments.device or arguments.largest_batch or arguments.tries):
+    if arguments.record_row and (arguments.device or arguments.largest_batch or arguments.tries or arguments.ranks):
         raise UsageError(
             "--record-row is for the step as it is, on this machine's card",
-            "leave out --device, --largest-batch and --try",
+            "leave out --device, --largest-batch, --ranks and --try",
         )
     if arguments.batch is not None and arguments.batch < 1:
         raise UsageError(f"--batch {arguments.batch} is not a batch", "give a number from 1 up")
     shared: dict[str, Any] = {
         "device": arguments.device or api.DEFAULT_DEVICE, "mode": arguments.mode, "dtype": arguments.dtype,
         "autocast": arguments.autocast, "steps": arguments.steps, "accumulate": arguments.accumulate,
+        **({"ranks": arguments.ranks} if arguments.ranks is not None else {}),
     }  # fmt: skip
     if arguments.context is not None:
         shared["context"] = arguments.context

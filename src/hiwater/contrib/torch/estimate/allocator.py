@@ -1,7 +1,7 @@
 """A model of PyTorch's caching allocator for CUDA: what it reserves for a given order of requests.
 
-The rules and the constants are those of `c10/cuda/CUDACachingAllocator.cpp` with its default settings (no expandable
-segments, no max_split_size, one stream), described in
+The rules and the constants are those of `c10/cuda/CUDACachingAllocator.cpp` with its default settings (no
+max_split_size), described in
 https://pytorch.org/docs/stable/notes/cuda.html#memory-management:
 
 - a request is rounded up to 512 B (kMinBlockSize);
@@ -10,13 +10,18 @@ https://pytorch.org/docs/stable/notes/cuda.html#memory-management:
   own size, rounded up to 2 MiB (kRoundLarge), unless a free block is large enough;
 - the smallest sufficient free block is used, among equal ones that with the lowest address; the rest of it stays free
   if it has 512 B or more (small pool) or more than 1 MiB (large pool), and otherwise belongs to the request;
-- a freed block merges with free neighbours of its segment; segments are kept for later requests;
+- a freed block merges with free neighbours of its segment; segments are kept for later requests of the same stream;
+- with expandable segments, each pool of a stream has one segment, whose end grows by 2 MiB (small pool) or 20 MiB: at
+  the end lies the largest block of all, the rest of a block of any size stays free if it has 512 B, and nothing is
+  returned (torch could return whole pages);
 - if the device has no more memory, all segments that are wholly free are returned, and the request is tried once more.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections import defaultdict
+from collections.abc import Mapping
 
 ROUNDING = 512
 SMALL_SIZE = 2**20
@@ -26,6 +31,12 @@ OWN_SEGMENT_FROM = 10 * 2**20
 SEGMENT_ROUNDING = 2 * 2**20
 FIRST_REGION = 512 * 2**20
 _LARGE_FROM = 2**62
+
+
+def expands(environment: Mapping[str, str]) -> bool:
+    """Whether a program asks for expandable segments, by torch's variable or by its older name."""
+    names = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+    return any("expandable_segments:true" in environment.get(name, "").lower().replace(" ", "") for name in names)
 
 
 def rounded(size: int) -> int:
@@ -42,7 +53,7 @@ class Block:
 
     __slots__ = ("address", "is_free", "next", "pool", "previous", "size")
 
-    def __init__(self, address: int, size: int, pool: list[tuple[int, int, Block]]) -> None:
+    def __init__(self, address: int, size: int, pool: _Pool) -> None:
         self.address = address
         self.size = size
         self.pool = pool
@@ -55,6 +66,9 @@ class Block:
         return self.previous is None and self.next is None
 
 
+_Pool = list[tuple[int, int, Block]]
+
+
 class CachingAllocator:
     """Allocates as PyTorch's allocator does. All figures are bytes.
 
@@ -63,24 +77,28 @@ class CachingAllocator:
     the requests that 21 programs made on an H100 reserve what they reserved there.
     """
 
-    def __init__(self, limit_bytes: int | None = None) -> None:
+    def __init__(self, limit_bytes: int | None = None, *, is_expandable: bool = False) -> None:
         """Model a device that gives up to `limit_bytes` to this process (None: no limit)."""
+        self.is_expandable = is_expandable
+        self._ends: dict[int, Block] = {}  # of expandable segments, by the identity of their pools: blocks of no size
         self.limit_bytes = limit_bytes
         self.allocated_bytes = self.peak_allocated_bytes = 0
         self.reserved_bytes = self.peak_reserved_bytes = 0
         self.retries = 0
-        self._small: list[tuple[int, int, Block]] = []
-        self._large: list[tuple[int, int, Block]] = []
+        self._small: defaultdict[int, _Pool] = defaultdict(list)  # stream -> its free blocks
+        self._large: defaultdict[int, _Pool] = defaultdict(list)
         self._end_of_small, self._end_of_large = 0, _LARGE_FROM
         self._start_of_large = _LARGE_FROM
 
-    def allocate(self, size: int) -> Block:
+    def allocate(self, size: int, stream: int = 0) -> Block:
         """Return a block of `size` bytes or a little more. Raises OutOfDeviceMemory."""
         size = max(ROUNDING, rounded(size))
-        pool = self._small if size <= SMALL_SIZE else self._large
-        block = self._take_free(pool, size) or self._new_segment(pool, size)
+        is_small = size <= SMALL_SIZE
+        pool = (self._small if is_small else self._large)[stream]
+        get = self._expanded if self.is_expandable else self._new_segment
+        block = self._take_free(pool, size) or get(pool, size, is_small)
         rest = block.size - size
-        if rest >= ROUNDING if pool is self._small else rest > SMALL_SIZE:
+        if rest >= ROUNDING if is_small or self.is_expandable else rest > SMALL_SIZE:
             self._split(block, size)
         block.is_free = False
         self.allocated_bytes += block.size
@@ -108,27 +126,59 @@ class CachingAllocator:
 
     def empty_cache(self) -> None:
         """Return segments that are wholly free to the device."""
-        for pool in (self._small, self._large):
+        for pool in self._pools():
             for entry in [entry for entry in pool if entry[2].is_whole_segment]:
                 pool.remove(entry)
                 self.reserved_bytes -= entry[0]
 
     def free_blocks(self) -> list[Block]:
         """The free blocks of both pools, for tests and for figures of fragmentation."""
-        return [entry[2] for pool in (self._small, self._large) for entry in pool]
+        return [entry[2] for pool in self._pools() for entry in pool]
 
-    def _take_free(self, pool: list[tuple[int, int, Block]], size: int) -> Block | None:
+    def _pools(self) -> list[_Pool]:
+        return [*self._small.values(), *self._large.values()]
+
+    def _take_free(self, pool: _Pool, size: int) -> Block | None:
         place = bisect_left(pool, (size, -1))
+        if place + 1 < len(pool) and self._can_grow(pool[place][2]):
+            place += 1
         return pool.pop(place)[2] if place < len(pool) else None
 
-    def _new_segment(self, pool: list[tuple[int, int, Block]], size: int) -> Block:
-        segment = _segment_size(size)
-        if self._lacks_room(segment):
+    def _can_grow(self, block: Block) -> bool:
+        return block.next is not None and block.next is self._ends.get(id(block.pool))
+
+    def _expanded(self, pool: _Pool, size: int, is_small: bool) -> Block:
+        """A block at the end of the pool's segment, which grows."""
+        if id(pool) not in self._ends:
+            self._ends[id(pool)] = Block(len(self._ends) * _LARGE_FROM, 0, pool)
+        end = self._ends[id(pool)]
+        last = end.previous
+        if last is None or not last.is_free:
+            last = Block(end.address, 0, pool)
+            last.previous, last.next, end.previous = end.previous, end, last
+            if last.previous is not None:
+                last.previous.next = last
+        else:
+            self._forget(last)
+        page = SMALL_SEGMENT if is_small else LARGE_SEGMENT
+        grown = -(-(size - last.size) // page) * page
+        self._reserve(grown)
+        last.size, end.address = last.size + grown, end.address + grown
+        return last
+
+    def _reserve(self, size: int) -> None:
+        if self._lacks_room(size):
             self.retries += 1
             self.empty_cache()
-            if self._lacks_room(segment):
-                raise OutOfDeviceMemory(segment)
-        if pool is self._small:
+            if self._lacks_room(size):
+                raise OutOfDeviceMemory(size)
+        self.reserved_bytes += size
+        self.peak_reserved_bytes = max(self.peak_reserved_bytes, self.reserved_bytes)
+
+    def _new_segment(self, pool: _Pool, size: int, is_small: bool) -> Block:
+        segment = _segment_size(size)
+        self._reserve(segment)
+        if is_small:
             address = self._end_of_small
             self._end_of_small += segment
         elif self._end_of_large + segment <= _LARGE_FROM + FIRST_REGION:
@@ -136,10 +186,7 @@ class CachingAllocator:
             self._end_of_large += segment
         else:
             address = self._start_of_large = self._start_of_large - segment
-        block = Block(address, segment, pool)
-        self.reserved_bytes += segment
-        self.peak_reserved_bytes = max(self.peak_reserved_bytes, self.reserved_bytes)
-        return block
+        return Block(address, segment, pool)
 
     def _lacks_room(self, segment: int) -> bool:
         return self.limit_bytes is not None and self.reserved_bytes + segment > self.limit_bytes

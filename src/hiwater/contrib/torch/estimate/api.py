@@ -41,7 +41,7 @@ class _Estimator:
         self, target: Any, inputs: Any = None, optimizer: Any = None, loss: Callable[..., Any] | None = None, *,
         device: str | int | Card = DEFAULT_DEVICE, mode: str = "train", dtype: Any = None, autocast: Any = None,
         steps: int = 3, accumulate: int = 1, batch_size: int | None = None, context: str | int = CONTEXT_BYTES,
-        tries: Sequence[str] = (),
+        tries: Sequence[str] = (), ranks: int | None = None,
     ) -> Estimate:  # fmt: skip
         """Estimate the memory that `steps` steps need on a card. No card is needed: tensors have sizes, but no values.
 
@@ -55,13 +55,14 @@ class _Estimator:
         CPU's operators. `dtype` converts module and inputs. `autocast` wraps forward and loss ("bf16", "fp16"). Each
         step of the optimizer follows `accumulate` backward passes. `context` is the memory that the driver uses for the
         process. `tries` are names of changes (in `hiwater.contrib.torch.estimate.CHANGES`), several joined by "+": the
-        step runs once more with each, and `Estimate.tries` has the figures.
+        step runs once more with each, and `Estimate.tries` has the figures. `ranks` is the number of processes that
+        train together, as torchrun's `--nproc-per-node`: the figures are those of the first.
 
         The estimate runs in a process of its own: a new interpreter for a name, a fork for objects. Raises a
         HiwaterError: StepNeedsValues for code that reads values, StepFailed for another error in the step, BadRequest,
         UsageError, ExtraMissing without torch, EstimateFailed.
         """
-        request = _request("estimate", device, mode, dtype, autocast, steps, accumulate, context) | {
+        request = _request("estimate", device, mode, dtype, autocast, steps, accumulate, context, ranks) | {
             "batch_size": batch_size,
             "tries": checked(tries),
         }
@@ -78,14 +79,14 @@ class _Estimator:
     def largest_batch(
         self, build: str | Callable[..., Any], *, device: str | int | Card = DEFAULT_DEVICE, mode: str = "train",
         dtype: Any = None, autocast: Any = None, steps: int = 3, accumulate: int = 1,
-        context: str | int = CONTEXT_BYTES, multiple_of: int = 1, largest: int = 2**20,
+        context: str | int = CONTEXT_BYTES, multiple_of: int = 1, largest: int = 2**20, ranks: int | None = None,
     ) -> Search:  # fmt: skip
         """Find the largest batch whose steps fit: a multiple of `multiple_of`, at most `largest`.
 
         `build(batch_size=n)`, or the function with that name, returns (module, inputs[, optimizer][, loss]). Options
         and errors are as in `estimate()`.
         """
-        request = _request("largest_batch", device, mode, dtype, autocast, steps, accumulate, context)
+        request = _request("largest_batch", device, mode, dtype, autocast, steps, accumulate, context, ranks)
         if request["total_bytes"] is None:
             raise BadRequest("a search needs a card or a size to fit", "give device, such as 80GiB")
         if multiple_of < 1 or largest < multiple_of:
@@ -121,7 +122,7 @@ largest_batch = estimate.largest_batch
 
 def _request(
     task: str, device: str | int | Card, mode: str, dtype: Any, autocast: Any, steps: int, accumulate: int,
-    context: str | int,
+    context: str | int, ranks: int | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     if find_spec("torch") is None:
         raise ExtraMissing(
@@ -129,8 +130,8 @@ def _request(
         )
     if mode not in _MODES:
         raise BadRequest(f"{mode!r} is not a mode", f"choose {' or '.join(_MODES)}")
-    if steps < 1 or accumulate < 1:
-        raise BadRequest("steps and accumulate count from 1", "give positive numbers")
+    if steps < 1 or accumulate < 1 or (ranks is not None and ranks < 1):
+        raise BadRequest("steps, accumulate and ranks count from 1", "give positive numbers")
     card = _card(device) if device != "cpu" else None
     context_bytes = context if isinstance(context, int) else parse_size(context)
     if card is not None and card.total_bytes <= context_bytes:
@@ -143,6 +144,7 @@ def _request(
         "context_bytes": context_bytes if card else 0,
         "capability": card.capability if card else None, "processors": card.processors if card else None, "mode": mode, "steps": steps, "accumulate": accumulate,
         "dtype": None if dtype is None else str(dtype), "autocast": None if autocast is None else str(autocast),
+        "ranks": ranks,
     }  # fmt: skip
 
 

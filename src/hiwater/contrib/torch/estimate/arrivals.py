@@ -1,34 +1,74 @@
-"""In which order storages came to the card while a model was built: it decides where they lie in the card's segments.
+"""Which storages are on the card while a model is built, and who follows them: the tracker of the estimate.
 
-A storage comes when it is made there, or when it is moved (`module.cuda()` moves the parts of a module one by one).
+A storage comes to the card when it is made there, or when it is moved (`module.cuda()` moves the parts of a module one
+by one). The order decides where storages lie in the card's segments.
 """
 
 from __future__ import annotations
 
-import itertools
-import math
-from typing import Any
+from typing import Any, Protocol
 
 import torch
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from torch.utils._pytree import tree_leaves
 
-_numbers = itertools.count()
+HOST = ("cpu", "meta")  # types of devices that are no card
+
+
+class StorageFollower(Protocol):
+    """What is told of storages."""
+
+    def track(self, tensor: torch.Tensor) -> None: ...
+
+    def resized(self, storage: torch.UntypedStorage) -> None: ...
+
+
+_followers: list[StorageFollower] = []
+
+
+def follow(follower: StorageFollower) -> None:
+    """Tell this one, and no other, of what happens from now on."""
+    _followers[:] = [follower]
 
 
 def note(*values: Any) -> None:
     """These tensors are on the card now."""
     for value in tree_leaves(values):
-        if isinstance(value, torch.Tensor) and value.layout == torch.strided:
-            vars(value.untyped_storage()).setdefault("_arrival", next(_numbers))
+        if isinstance(value, torch.Tensor):
+            for part in parts(value):
+                vars(part.untyped_storage())["_is_on_card"] = True
+            for follower in _followers:
+                follower.track(value)
 
 
-def is_noted(values: Any) -> bool:
-    return any(isinstance(value, torch.Tensor) and of(value) < math.inf for value in tree_leaves(values))
+def are_noted(values: Any) -> bool:
+    """Whether one of these is on the card."""
+    tensors = [value for value in tree_leaves(values) if isinstance(value, torch.Tensor)]
+    return any(hasattr(part.untyped_storage(), "_is_on_card") for tensor in tensors for part in parts(tensor))
 
 
-def of(tensor: torch.Tensor) -> float:
-    """A number to sort by; of what was never moved, the last."""
-    found: float = math.inf
+_resize = torch.UntypedStorage.resize_
+
+
+def resize(self: torch.UntypedStorage, size: int) -> Any:
+    """`UntypedStorage.resize_`, of which no operator tells: FSDP frees and allocates its parameters by it."""
+    result = _resize(self, size)
+    for follower in _followers:
+        follower.resized(self)
+    return result
+
+
+def parts(tensor: torch.Tensor) -> list[torch.Tensor]:
+    """The plain tensors that hold this one's memory."""
+    if is_traceable_wrapper_subclass(tensor):
+        inner = [getattr(tensor, name) for name in tensor.__tensor_flatten__()[0]]
+        return [part for one in inner if isinstance(one, torch.Tensor) for part in parts(one)]
     if tensor.layout == torch.strided:
-        found = vars(tensor.untyped_storage()).get("_arrival", math.inf)
-    return found
+        return [tensor]
+    if tensor.layout == torch.sparse_coo:
+        return [tensor._indices(), tensor._values()]
+    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
+        return [tensor.crow_indices(), tensor.col_indices(), tensor.values()]
+    if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
+        return [tensor.ccol_indices(), tensor.row_indices(), tensor.values()]
+    return []

@@ -2,16 +2,19 @@
 
 Fused kernels keep their output and one float32 number a row (the logsumexp) instead of the matrix of scores. The choice
 is that of `priority_order` in `aten/src/ATen/native/transformers/cuda/sdp_utils.cpp`: on Hopper and data-center
-Blackwell cuDNN's, else flash for half precision without a mask, else the memory-efficient one.
+Blackwell cuDNN's, else flash for half precision without a mask, else the memory-efficient one. Selective checkpoints
+are asked whether they save what the kernel's operator makes.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch.utils.checkpoint
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
@@ -31,6 +34,7 @@ def on_card(capability: tuple[int, int]) -> Callable[..., torch.Tensor]:
         and (torch.version.cuda or "13") >= "13"
         and os.environ.get("TORCH_CUDNN_SDPA_DEPRIORITIZED") != "1"
     )
+    _settle_selective_checkpoints()
 
     def attention(
         query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_mask: torch.Tensor | None = None,
@@ -53,6 +57,31 @@ def on_card(capability: tuple[int, int]) -> Callable[..., torch.Tensor]:
         return _FusedAttention.apply(query, key, value, attn_mask, kernel)
 
     return attention
+
+
+_running: list[type[_Kernel]] = []  # the kernel whose forward runs
+
+
+def _settle_selective_checkpoints() -> None:
+    """Let policies decide on the kernel's operator: here it is several, which make its results."""
+    home = torch.utils.checkpoint
+    original = getattr(home, "create_selective_checkpoint_contexts", None)
+    if original is None:  # before torch 2.4
+        return
+
+    @functools.wraps(original)
+    def contexts(policy: Any, *others: Any, **options: Any) -> Any:
+        def asked(context: Any, function: Any, *arguments: Any, **named: Any) -> Any:
+            if _running:
+                function = getattr(torch.ops.aten, f"_scaled_dot_product_{_running[-1].name}_attention").default
+            if callable(policy):
+                return policy(context, function, *arguments, **named)
+            kinds = home.CheckpointPolicy
+            return kinds.MUST_SAVE if function in policy else kinds.PREFER_RECOMPUTE
+
+        return original(asked, *others, **options)
+
+    home.create_selective_checkpoint_contexts = contexts
 
 
 def _is_composite(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None) -> bool:
@@ -93,7 +122,12 @@ def _kernel(query: torch.Tensor, mask: torch.Tensor | None, prefers_cudnn: bool)
     width = query.shape[-1]
     if query.dtype not in HALF:
         return _Efficient
-    if prefers_cudnn and width <= _CUDNN_HEAD_LIMIT and width % _CUDNN_HEAD_MULTIPLE == 0:
+    if (
+        prefers_cudnn
+        and torch.backends.cuda.cudnn_sdp_enabled()
+        and width <= _CUDNN_HEAD_LIMIT
+        and width % _CUDNN_HEAD_MULTIPLE == 0
+    ):
         return _Cudnn
     return _Flash if mask is None and width <= _FLASH_HEAD_LIMIT else _Efficient
 
@@ -105,11 +139,13 @@ class _FusedAttention(torch.autograd.Function):  # type: ignore[misc]  # torch i
     def forward(
         ctx: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, bias: torch.Tensor | None, kernel: Any
     ) -> torch.Tensor:
+        _running.append(kernel)
         random = kernel.random(query)
         output = kernel.output(query, value)
         is_kept = any(ctx.needs_input_grad) or kernel is _Flash
         logsumexp = _logsumexp(query, kernel.kept_rows(query)) if is_kept else None
         kernel.run(query)
+        _running.pop()
         ctx.kernel = kernel
         # They are released in this order, which is that of autograd's own nodes.
         ctx.save_for_backward(bias, key, query, value, logsumexp, output, *random)
@@ -135,6 +171,8 @@ def _logsumexp(query: torch.Tensor, rows: int) -> torch.Tensor:
 class _Kernel:
     """What kernels have in common."""
 
+    name: str  # in those of its operators
+
     @staticmethod
     def random(_query: torch.Tensor) -> list[torch.Tensor]:
         """State of the random generator on the card."""
@@ -159,6 +197,8 @@ class _Flash(_Kernel):
     rows rounded up to 128 and heads to 32 (`dq_accum`), and a float32 number a row (`softmax_d`). If several queries
     share a key, it makes gradients for every head, which are summed at the end."""
 
+    name = "flash"
+
     @staticmethod
     def backward(_gradient: torch.Tensor, _output: torch.Tensor, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
         query, key, value = inputs
@@ -176,6 +216,8 @@ class _Efficient(_Kernel):
     """`_efficient_attention_forward` and `_backward` of ATen's attention.cu and attention_backward.cu, which pad the
     logsumexp's rows to 32. In float32 the sums of gradient and output (`delta`) are made before the kernel. Its
     workspace has sums of gradients, by `workspace_size` of mem_eff_attention/kernel_backward.h."""
+
+    name = "efficient"
 
     @staticmethod
     def kept_rows(query: torch.Tensor) -> int:
@@ -221,6 +263,8 @@ class _Cudnn(_Kernel):
     and a seed and an offset of the random generator are kept. The workspace is that of `CompositeSDPABackwardNode` in
     cudnn-frontend's scaled_dot_product_flash_attention.h: a float32 number a row, the query's gradient in float32, and
     gradients of keys and values for every head if several queries share one."""
+
+    name = "cudnn"
 
     @staticmethod
     def random(query: torch.Tensor) -> list[torch.Tensor]:

@@ -38,7 +38,7 @@ def install(capability: tuple[int, int]) -> None:
     for name in ("_get_foreach_kernels_supported_devices", "_get_capturable_supported_devices"):
         for home in [module for key, module in sys.modules.items() if key.startswith("torch.optim.")]:
             if hasattr(home, name):
-                setattr(home, name, lambda *_, **__: ["cpu"])
+                setattr(home, name, _only_device)
     for name in _CONVERTED_ON_CPU_ONLY:
         setattr(torch, name, _as_given(getattr(torch, name)))
     for name in _FLOAT32_UNDER_AUTOCAST:
@@ -46,6 +46,11 @@ def install(capability: tuple[int, int]) -> None:
             function = getattr(home, name, None)
             if callable(function):
                 setattr(home, name, _in_float32(function))
+
+
+def _only_device(supports_xla: bool = True) -> list[str]:  # noqa: ARG001 - torch's, which compiles it
+    """The devices that optimizers have combined kernels for."""
+    return ["cpu"]
 
 
 def _as_given(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -5,7 +5,8 @@ these.
 Most algorithms compute with channels last, in half precision padded to eight. They copy inputs, weights and results
 that lie otherwise, and sum a gradient of weights in parts. The room for parts is a bound that held for each of 96
 convolutions and ten networks on an H100 with cuDNN 9.19. Where a workspace does not fit, torch takes the next
-algorithm (`try_plans` in `aten/src/ATen/native/cudnn/Conv_v8.cpp`).
+algorithm (`try_plans` in `aten/src/ATen/native/cudnn/Conv_v8.cpp`). With `torch.backends.cudnn.benchmark` it tries all
+whose workspace fits into the memory that is free (`get_plans_from_find` there): then there is no bound.
 """
 
 from __future__ import annotations
@@ -54,6 +55,13 @@ def workspaces(
             yield HiddenStorage(0, most=most)
         if wanted[1]:
             yield HiddenStorage(0, most=most + (sums * inputs.shape[0] if groups > 1 else 0))
+
+
+def reasons() -> list[str]:
+    """Why the most is no bound, if there were convolutions."""
+    if not torch.backends.cudnn.benchmark:
+        return []
+    return ["torch.backends.cudnn.benchmark tries algorithms with workspaces up to all free memory, which are not seen"]
 
 
 def _is_torchs_own(inputs: torch.Tensor, weight: torch.Tensor, groups: int) -> bool:

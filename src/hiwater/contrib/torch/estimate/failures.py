@@ -18,6 +18,7 @@ _VALUE_ERRORS = tuple(
     if hasattr(fake_tensor, name)
 )
 _NOT_THE_USERS = (os.path.dirname(torch.__file__) + os.sep, os.path.dirname(__file__) + os.sep)
+_OF_FIRST_FSDP = ("FSDP does not support CPU only execution", "FSDP needs a non-CPU accelerator")
 _READS = {
     "aten._local_scalar_dense.default": "reads a tensor's value (.item(), float(), bool(), if, print)",
     "aten.nonzero.default": "makes a tensor whose size depends on values (nonzero, a mask as index)",
@@ -47,6 +48,11 @@ def explained(is_import: bool = False) -> Iterator[None]:
             raise StepFailed(
                 f"{_line(error)} uses a fused optimizer, which this torch ({torch.__version__}) has only on a card",
                 "leave fused out for the estimate, which is then too high by foreach's temporaries, or use a newer torch",
+            ) from error
+        if any(words in str(error) for words in _OF_FIRST_FSDP):
+            raise StepFailed(
+                f"{_line(error)} uses FullyShardedDataParallel, the first FSDP, which needs a card",
+                "use torch.distributed.fsdp.fully_shard, which takes about the same memory",
             ) from error
         what = "importing it" if is_import else "the step"
         message = " ".join(str(error).split())[:300]

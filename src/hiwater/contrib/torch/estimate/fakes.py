@@ -13,6 +13,8 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils.data import DataLoader, Dataset
 
+from hiwater.contrib.torch.estimate import arrivals
+
 _LIBRARIES = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
 _NOT_WALKED = (type, ModuleType, str, bytes, int, float, Dataset, DataLoader)  # data stay on the host
 _OF_MODULES = ("_parameters", "_buffers", "_modules")
@@ -47,7 +49,7 @@ class Fakes:
             return self.tensors[-1]
         if isinstance(value, (tuple, list, dict)):
             return self._container(value)
-        if isinstance(value, _NOT_WALKED) or id(value) in self._seen:
+        if isinstance(value, _NOT_WALKED) or id(value) in self._seen or _is_of_groups(value):
             return value
         self._seen[id(value)] = value
         if isinstance(value, nn.Module):
@@ -64,7 +66,7 @@ class Fakes:
         elif isinstance(value, functools.partial):
             setstate = value.__setstate__  # type: ignore[attr-defined]  # the only way to change one
             setstate((self.of(value.func), self.of(value.args), self.of(value.keywords), vars(value)))
-        elif hasattr(value, "__dict__"):
+        elif isinstance(getattr(value, "__dict__", None), dict):
             self._container(vars(value))
         return value
 
@@ -98,7 +100,7 @@ class Fakes:
                 function.__globals__[name] = self.of(function.__globals__[name])
 
     def _tensor(self, real: torch.Tensor) -> torch.Tensor:
-        if isinstance(real, FakeTensor):
+        if all(isinstance(part, FakeTensor) for part in arrivals.parts(real)):
             return real
         if id(real) not in self._tensors:
             self._kept.append(real)
@@ -154,6 +156,12 @@ class Fakes:
         for parameter in list(optimizer.state):
             state = optimizer.state.pop(parameter)
             optimizer.state[self._tensor(parameter)] = self.of(state)
+
+
+def _is_of_groups(value: Any) -> bool:
+    """Whether it is torch's account of processes and shards, whose tables stay on the host."""
+    is_torchs = type(value).__module__.startswith(("torch.distributed.", "torch._C._distributed"))
+    return is_torchs and not isinstance(value, nn.Module)
 
 
 def _names(code: CodeType) -> set[str]:

@@ -3,6 +3,7 @@ that a card must have."""
 
 from __future__ import annotations
 
+import os
 from collections import Counter, deque
 from collections.abc import Iterator
 from typing import Any
@@ -12,6 +13,7 @@ from hiwater.contrib.torch.estimate.allocator import (
     Block,
     CachingAllocator,
     OutOfDeviceMemory,
+    expands,
     rounded,
 )
 from hiwater.contrib.torch.estimate.trace import StepTrace
@@ -29,7 +31,7 @@ class StepReplay:
         self.trace = trace
         self.is_card = is_card
         self.is_most = is_most
-        self.allocator = CachingAllocator(limit_bytes)
+        self.allocator = CachingAllocator(limit_bytes, is_expandable=expands(os.environ))
         self.alive: dict[int, int] = {}  # number -> bytes
         self._blocks: dict[int, Block] = {}
         self._plain_bytes = 0
@@ -60,7 +62,7 @@ class StepReplay:
         self.alive[number] = rounded(size) if self.is_card else size
         self._plain_bytes += self.alive[number]
         if self.is_card:
-            self._blocks[number] = self.allocator.allocate(size)
+            self._blocks[number] = self.allocator.allocate(size, storage.stream)
 
     def _go(self, number: int) -> None:
         self._plain_bytes -= self.alive.pop(number)
@@ -167,9 +169,9 @@ def figures(trace: StepTrace, is_card: bool) -> dict[str, Any]:
     }
 
 
-def most(trace: StepTrace) -> dict[str, int | None]:
+def most(trace: StepTrace, is_card: bool) -> dict[str, int | None]:
     """The peaks with all that may be made, or None if nothing is in doubt."""
-    if not any(storage.most for storage in trace.storages):
+    if not is_card or not any(storage.most for storage in trace.storages):
         return {"most_allocated_bytes": None, "most_reserved_bytes": None}
     allocator = StepReplay(trace, is_card=True, is_most=True).finished()
     return {

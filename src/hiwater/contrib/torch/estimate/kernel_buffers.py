@@ -56,8 +56,12 @@ def buffers(
 
 def enlarge(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
     """Give a result the storage that it has on a card: that of a mean loss is made for all elements, and shrunk in
-    place (`mse_loss` in ATen's BinaryOps.cpp)."""
-    if function in _LOSSES and _is_reduced(args, kwargs):
+    place (`mse_loss` in ATen's BinaryOps.cpp), and means and deviations of a norm are in float32 (`layer_norm_cuda` in
+    layer_norm_kernel.cu), where the CPU has them in half precision."""
+    if function is _NORM:
+        for each in result[1:]:
+            each.untyped_storage().resize_(each.numel() * max(4, each.element_size()))
+    elif function in _LOSSES and _is_reduced(args, kwargs):
         result.untyped_storage().resize_(args[0].numel() * args[0].element_size())
 
 

@@ -18,7 +18,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn import functional
 
-from hiwater.contrib.torch.estimate import arrivals
+from hiwater.contrib.torch.estimate import arrivals, streams, unseen
 
 
 def settle() -> None:
@@ -32,8 +32,10 @@ def settle() -> None:
     torch.Tensor.__deepcopy__ = _deepcopy
     torch.Tensor.cuda, torch.Tensor.pin_memory = _cuda, _itself()
     nn.Module._apply = _apply
+    torch.UntypedStorage.resize_ = arrivals.resize
     functional.linear = _linear
-    torch.compile, nn.Module.compile = _uncompiled, _nothing()
+    streams.install()
+    torch.compile, nn.Module.compile = _uncompiled, lambda *_, **__: unseen.note_compiled()
     # The last is called where a tensor is to be made on a card, before any mode can change that (seen with torch 2.2).
     for name in ("synchronize", "set_device", "empty_cache", "manual_seed", "manual_seed_all", "init", "_lazy_init"):
         setattr(torch.cuda, name, _nothing())
@@ -67,6 +69,7 @@ def _itself() -> Callable[..., torch.Tensor]:
 
 def _uncompiled(model: Any = None, **_options: Any) -> Any:
     """A `torch.compile` that returns the model or function unchanged."""
+    unseen.note_compiled()
     return model if model is not None else lambda function: function
 
 
@@ -105,7 +108,7 @@ def _to(self: torch.Tensor, *arguments: Any, **options: Any) -> torch.Tensor:
         dtype = other.dtype
     kept = {name: options[name] for name in ("copy", "memory_format") if options.get(name) is not None}
     moved = self if dtype is None and not kept else _tensor_to(self, dtype or self.dtype, **kept)
-    if torch.device(device).type != "cpu" or (other is not None and arrivals.is_noted(other)):
+    if torch.device(device).type not in arrivals.HOST or (other is not None and arrivals.are_noted(other)):
         arrivals.note(moved)
     return moved
 

@@ -160,7 +160,7 @@ def _flatten(self: nn.RNNBase) -> None:
     with torch.no_grad():
         room = 0 if self.bias else 2 * self.num_layers * (1 + self.bidirectional) * weights[0].shape[0]
         buffer = weights[0].new_empty(sum(each.numel() for each in weights) + room)
-        if arrivals.is_noted(weights):
+        if arrivals.are_noted(weights):
             arrivals.note(buffer)
         for each, part in zip(weights, _parts(buffer, weights), strict=True):
             each.data = part

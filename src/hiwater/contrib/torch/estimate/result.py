@@ -10,11 +10,11 @@ from hiwater.capture.document_types import Keywords, Signed
 
 CONTEXT_BYTES = 512 * 2**20
 NOT_COUNTED = (
-    "workspaces of cuDNN's convolutions beyond the bound, as torch.backends.cudnn.benchmark may make them; on the CPU, the workspace of native LSTM, GRU and RNN",
+    "workspaces of cuDNN's convolutions beyond the bound; on the CPU, the workspace of native LSTM, GRU and RNN",
     "temporaries inside a kernel that neither torch's operators show nor hiwater models: sorting, scans, some norms",
     "custom CUDA, Triton and torch.compile kernels: their own operators are not run, or run as their CPU twins",
-    "NCCL's buffers, DDP's buckets, FSDP's gathered shards, and other processes on the card",
-    "fragmentation beyond the model: several streams, expandable segments, CUDA graphs' private pools, other libraries' pools",
+    "NCCL's buffers, and other processes on the card",
+    "fragmentation beyond the model: max_split_size_mb, CUDA graphs' private pools, other libraries' pools",
     "growth of the context as more kernels are loaded; the figure for it is an assumption",
     "what data-dependent shapes would add, and tensors that stay on the host in the real program but are used in the step here",
 )
@@ -96,8 +96,8 @@ class EstimateData:
     `peak_allocated_bytes` estimates `torch.cuda.max_memory_allocated()`, and `peak_reserved_bytes`
     `max_memory_reserved()`. The latter is None for `device="cpu"`, which has no such allocator and does not round
     sizes. The process also uses `context_bytes`, which is an assumption.
-    If cuDNN may need workspaces for convolutions, these are without any, and `most_allocated_bytes` and
-    `most_reserved_bytes` with the largest (otherwise None).
+    If cuDNN may need workspaces for convolutions, or DDP may hold buckets for longer, these are without any, and
+    `most_allocated_bytes` and `most_reserved_bytes` with the largest and all (otherwise None).
     `needed_bytes` is what the step reserves if that fits, otherwise the least with which it can run. `low_because` has
     the reasons why these figures are too low. With a reason, `fits` is False or None (unknown).
     """

@@ -12,7 +12,6 @@ from torch import nn
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils._pytree import tree_leaves, tree_map
 
-from hiwater.contrib.torch.estimate import arrivals
 from hiwater.contrib.torch.estimate.trace import NOWHERE, CodePlace
 from hiwater.contrib.torch.estimate.tracker import StorageTracker
 from hiwater.errors import BadRequest
@@ -125,9 +124,8 @@ class _Nobody:
 
 
 def _track_existing(job: Workload, tracker: StorageTracker, is_card: bool) -> None:
-    tracker.begin(0, "before")
-    for tensor, category, place in sorted(_existing(job), key=lambda entry: arrivals.of(entry[0])):
-        if category != "inputs" or not tracker.number_of(tensor):
+    for tensor, category, place in _existing(job):
+        if category != "inputs" or not any(tracker.trace.storages[n].category for n in tracker.number_of(tensor)):
             tracker.track(tensor, category, place)
     for optimizer in job.optimizers:
         _track_optimizer_state(job, optimizer, tracker, is_card)

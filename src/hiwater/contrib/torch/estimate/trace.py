@@ -36,6 +36,7 @@ class Storage:
     category: str = ""
     most: int = 0
     """The largest size of one that may not be made, which has no size."""
+    stream: int = 0
 
 
 class PhaseStart(NamedTuple):

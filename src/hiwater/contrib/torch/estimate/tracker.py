@@ -20,10 +20,11 @@ from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import DataDependentOutputException
-from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
+from torch.utils._mode_utils import no_dispatch
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from hiwater.contrib.torch.estimate import arrivals
+from hiwater.contrib.torch.estimate import arrivals, ranks, streams
 from hiwater.contrib.torch.estimate.contents import KnownContents
 from hiwater.contrib.torch.estimate.hidden import HiddenStorage, Source
 from hiwater.contrib.torch.estimate.one_device import is_linear_running
@@ -58,10 +59,12 @@ def _nodes() -> int:
 
 
 class StorageTracker(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped where types are checked
-    """Tracks storages in `trace` while `is_recording`. At all times it keeps every tensor on the only device."""
+    """Tracks storages in `trace` while `is_recording`, and before that those on the card. At all times it keeps every
+    tensor on the only device."""
 
     def __init__(self) -> None:
         super().__init__()
+        arrivals.follow(self)
         self.trace = StepTrace()
         self.is_recording = False
         self.phase = ""
@@ -91,10 +94,19 @@ class StorageTracker(TorchDispatchMode):  # type: ignore[misc]  # torch is untyp
         self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = dict(kwargs or {})
-        device = kwargs.get("device")
-        is_for_card = device is not None and torch.device(device).type != "cpu"
-        if is_for_card:
+        if any(ranks.is_distributed(kind) for kind in types):
+            return NotImplemented  # it calls operators on its parts, which come here
+        if ranks.is_of_table(function, args, kwargs):
+            with no_dispatch():
+                table = function(*args, **kwargs)
+            if ranks.is_on_card(function):
+                self.track(table)
+            return table
+        device = torch.device(kwargs.get("device") or "cpu").type
+        if device != "cpu":
             kwargs["device"] = torch.device("cpu")
+        if ranks.are_planning():
+            return function(*args, **kwargs)
         if self.contents.can_read(function, args):
             return self.contents.read(args[0])
         if self.phase == "optimizer" and function.name() == _ITEM:
@@ -114,10 +126,13 @@ class StorageTracker(TorchDispatchMode):  # type: ignore[misc]  # torch is untyp
         if self.enlarge is not None:
             self.enlarge(function, args, kwargs, result)
         self.contents.follow(function, args, kwargs, result)
-        if not self.is_recording and (is_for_card or arrivals.is_noted(args)):
+        is_on_card = (
+            self.is_recording or device not in arrivals.HOST or arrivals.are_noted(args) or ranks.are_reducing()
+        )
+        if is_on_card and not self.is_recording:
             arrivals.note(result)
         hidden = [each for source in self.hidden for each in source(function, args, kwargs)]
-        if self.is_recording:
+        if is_on_card:
             self._remember_node()
             early = self._add_hidden([each for each in hidden if each.is_early])
             values = [value for value in tree_leaves(result) if isinstance(value, torch.Tensor)]
@@ -125,7 +140,7 @@ class StorageTracker(TorchDispatchMode):  # type: ignore[misc]  # torch is untyp
                 self.track(value)
             for number in reversed(early + self._add_hidden([each for each in hidden if not each.is_early])):
                 self.trace.remove(number)
-        else:  # what is kept from the building of a model on exists before its first step
+        else:  # what is kept exists before the first step, wherever the building of the model made it
             self._add_hidden([each for each in hidden if each.category])
         return result
 
@@ -158,7 +173,7 @@ class StorageTracker(TorchDispatchMode):  # type: ignore[misc]  # torch is untyp
 
     def track(self, tensor: torch.Tensor, category: str = "", place: CodePlace | None = None) -> None:
         """Add the tensor's storages, unless they are known. A category given here replaces theirs."""
-        for part in _parts(tensor):
+        for part in arrivals.parts(tensor):
             storage = part.untyped_storage()
             key, size = storage._cdata, storage.nbytes()
             if key in self._numbers and self._sizes[key] != size:
@@ -169,18 +184,27 @@ class StorageTracker(TorchDispatchMode):  # type: ignore[misc]  # torch is untyp
                 tracked = self.trace.storages[self._numbers[key]]
                 tracked.category, tracked.place = category, place or tracked.place
 
+    def resized(self, storage: torch.UntypedStorage) -> None:
+        """Follow a known storage that got another size."""
+        key = storage._cdata
+        if key in self._numbers and self._sizes[key] != storage.nbytes():
+            place = self.trace.storages[self._numbers[key]].place
+            self._remove(key)
+            self._enter(storage, key, storage.nbytes(), place)
+
     def _add_hidden(self, made: list[HiddenStorage]) -> list[int]:
         """Add these storages, and return the numbers of those that the operator's end frees."""
         added = []
         for each in made:
-            storage = Storage(each.size, self._place(), self.phase, each.category, each.most)
+            stream = streams.current().stream_id
+            storage = Storage(each.size, self._place(), self.phase, each.category, each.most, stream)
             number = self.trace.add(storage)
             added += [] if each.category else [number]
         return added
 
     def number_of(self, tensor: torch.Tensor) -> list[int]:
         """The numbers of this tensor's known storages in the trace."""
-        keys = [part.untyped_storage()._cdata for part in _parts(tensor)]
+        keys = [part.untyped_storage()._cdata for part in arrivals.parts(tensor)]
         return [self._numbers[key] for key in keys if key in self._numbers]
 
     def alive(self) -> list[int]:
@@ -193,7 +217,8 @@ class StorageTracker(TorchDispatchMode):  # type: ignore[misc]  # torch is untyp
         phase = "recompute" if node is not None and torch.is_grad_enabled() else self.phase
         if node is not None:
             self._makers[key] = node._sequence_nr()
-        self._numbers[key] = self.trace.add(Storage(size, place, phase))
+        stream = streams.current().stream_id
+        self._numbers[key] = self.trace.add(Storage(size, place, phase, ranks.category(), stream=stream))
         self._sizes[key] = size
         self._watchers[key] = weakref.ref(storage, partial(self._forget, key))
 
@@ -202,8 +227,11 @@ class StorageTracker(TorchDispatchMode):  # type: ignore[misc]  # torch is untyp
         self._watchers.pop(key, None)
         self._makers.pop(key, None)
         if number is not None:
-            del self._sizes[key]
+            size = self._sizes.pop(key)
             self.trace.remove(number)
+            if ranks.are_replacing_buckets():  # one that may be held for longer
+                old = self.trace.storages[number]
+                self.trace.add(Storage(0, old.place, self.phase, ranks.BUCKETS, size, old.stream))
 
     def _forget(self, key: int, _reference: object) -> None:
         self._remove(key)
@@ -258,22 +286,6 @@ def _is_dense(tensor: torch.Tensor) -> bool:
                 return False
             dense *= size
     return True
-
-
-def _parts(tensor: torch.Tensor) -> list[torch.Tensor]:
-    """The plain tensors that hold this one's memory."""
-    if is_traceable_wrapper_subclass(tensor):
-        names, _ = tensor.__tensor_flatten__()
-        return [part for name in names for part in _parts(getattr(tensor, name))]
-    if tensor.layout == torch.strided:
-        return [tensor]
-    if tensor.layout == torch.sparse_coo:
-        return [tensor._indices(), tensor._values()]
-    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
-        return [tensor.crow_indices(), tensor.col_indices(), tensor.values()]
-    if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
-        return [tensor.ccol_indices(), tensor.row_indices(), tensor.values()]
-    return []
 
 
 def _number(item: Any, tensor: torch.Tensor) -> Any:

@@ -34,12 +34,13 @@ def main(descriptor: int) -> None:
 
 def settled_and_done(make: Callable[[], Maker], request: Mapping[str, Any]) -> Any:
     """The result of the request. Changes torch in this process, unless the step is measured on a card."""
-    from hiwater.contrib.torch.estimate import card_kernels, cpu_kernels, on_card, one_device, recurrent, unseen
+    from hiwater.contrib.torch.estimate import card_kernels, cpu_kernels, on_card, one_device, ranks, recurrent, unseen
     from hiwater.contrib.torch.estimate.cards import Processors
 
     if request["task"] == "measure":
         return on_card.measured(make, request)
     one_device.settle()
+    ranks.install(request["ranks"])
     if request["is_card"]:
         card_kernels.install(tuple(request["capability"]))
         recurrent.install(Processors(*request["processors"]))
@@ -80,11 +81,13 @@ def estimate_once(
     """Build the step, change it, run it, and compute its figures: those of an Estimate except the fields of the
     request."""
     from hiwater.contrib.torch.estimate import (
+        convolutions,
         cpu_kernels,
         failures,
         figures,
         kernel_buffers,
         one_device,
+        ranks,
         recurrent,
         steps,
         unseen,
@@ -94,7 +97,9 @@ def estimate_once(
 
     unseen.forget()
     recurrent.forget()
+    ranks.forget()
     tracker = StorageTracker()
+    tracker.begin(0, "before")
     tracker.hidden = _hidden_on_card(request) if request["is_card"] else [cpu_kernels.hidden]
     tracker.enlarge = kernel_buffers.enlarge if request["is_card"] else None
     with failures.explained(), _fake_mode(), tracker:
@@ -110,19 +115,23 @@ def estimate_once(
         steps.run(job, tracker, request["is_card"])
         parameters = sum(parameter.numel() for parameter in job.parameters())
         job.notes += _note_on_unowned(job)
-    notes = [*job.notes, *tracker.contents.notes, *_notes_on(job, request["is_card"])]
-    trace = tracker.trace
+    notes = [*job.notes, *tracker.contents.notes, *ranks.notes(request["ranks"]), *_notes_on(job, request["is_card"])]
+    trace, is_training = tracker.trace, job.is_training
     del job, fakes, function, inputs, optimizer, loss, tracker
     gc.collect()
     found = figures.figures(trace, request["is_card"])
     if request["total_bytes"] is not None:
         available = request["total_bytes"] - request["context_bytes"]
         found |= figures.verdict(trace, found["peak_reserved_bytes"], found["peak_allocated_bytes"], available)
-    found |= figures.most(trace)
-    found["low_because"] = unseen.reasons()
+    found |= figures.most(trace, request["is_card"])
+    found["low_because"] = unseen.reasons(is_training=is_training)
+    has_convolutions = any(each.most and each.category != ranks.BUCKETS for each in trace.storages)
+    if has_convolutions:
+        found["low_because"] += convolutions.reasons()
     is_doubtful = found["most_reserved_bytes"] is not None and found.get("fits")
     if is_doubtful and not figures.runs_with(trace, available, is_most=True):
-        found["low_because"].append("convolutions may need workspaces for which there is no room")
+        what = "convolutions may need workspaces" if has_convolutions else "DDP may hold its first buckets for longer"
+        found["low_because"].append(f"{what}, for which there is no room")
     if found["low_because"] and found.get("fits"):
         found["fits"] = found["fits_only_by_retrying"] = (
             None  # figures that are too low can only show that the step does not fit
@@ -131,14 +140,14 @@ def estimate_once(
 
 
 def _hidden_on_card(request: Mapping[str, Any]) -> list[Source]:
-    from hiwater.contrib.torch.estimate import convolutions, kernel_buffers, reductions
+    from hiwater.contrib.torch.estimate import convolutions, kernel_buffers, reductions, shard_kernels
     from hiwater.contrib.torch.estimate.cards import Processors
     from hiwater.contrib.torch.estimate.workspaces import Workspaces, copies
 
     workspaces = Workspaces(tuple(request["capability"]), os.environ)
     processors = Processors(*request["processors"])
-    sums, kernels = (functools.partial(each.buffers, processors) for each in (reductions, kernel_buffers))
-    return [copies, workspaces.made_by, sums, kernels, functools.partial(convolutions.workspaces, processors)]
+    kernels = [functools.partial(each.buffers, processors) for each in (reductions, kernel_buffers, shard_kernels)]
+    return [copies, workspaces.made_by, *kernels, functools.partial(convolutions.workspaces, processors)]
 
 
 @functools.cache

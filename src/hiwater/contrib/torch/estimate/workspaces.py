@@ -1,4 +1,5 @@
-"""The workspaces that PyTorch allocates for cuBLAS and cuBLASLt: one for each thread that multiplies matrices, kept.
+"""The workspaces that PyTorch allocates for cuBLAS and cuBLASLt: one for each thread that multiplies matrices and each
+stream that it does so on, kept.
 
 The rules are those of `aten/src/ATen/cuda/CublasHandlePool.cpp`: a thread's first product makes its handle and the
 handle's workspace, so that training has two, one of the thread that runs forward and one of autograd's. A product with
@@ -6,7 +7,7 @@ a bias goes through cuBLASLt if `isInputCompliesAddmmCudaLt` of `aten/src/ATen/n
 workspace was a temporary of the call (`gemm_and_bias` of `aten/src/ATen/cuda/CUDABlas.cpp`) up to torch 2.6, is the
 thread's own since, and part of the first one where torch has `torch.backends.cuda.cublas_workspace_size`.
 The sizes can be set by CUBLAS_WORKSPACE_CONFIG and CUBLASLT_WORKSPACE_SIZE, and the sharing by
-TORCH_CUBLASLT_UNIFIED_WORKSPACE. One stream is modelled.
+TORCH_CUBLASLT_UNIFIED_WORKSPACE. Autograd's products are taken for those of the current stream.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 
 import torch
 
+from hiwater.contrib.torch.estimate import streams
 from hiwater.contrib.torch.estimate.hidden import HiddenStorage
 
 CATEGORY = "cuBLAS workspaces"
@@ -54,7 +56,7 @@ class Workspaces:
         unified = environment.get("TORCH_CUBLASLT_UNIFIED_WORKSPACE")
         self._is_shared = unified == "1" or (sets_sizes and unified != "0")
         self._keeps_lt = torch.__version__ >= "2.7"
-        self._made: set[tuple[bool, bool]] = set()  # whether it is cuBLASLt's, and autograd's
+        self._made: set[tuple[bool, bool, int]] = set()  # whether it is cuBLASLt's, and autograd's, and the stream
 
     def made_by(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[HiddenStorage]:
         """The workspaces that this operator makes."""
@@ -73,8 +75,9 @@ class Workspaces:
             yield HiddenStorage(self._lt_bytes, CATEGORY)
 
     def _is_first(self, is_lt: bool, is_autograds: bool) -> bool:
-        is_first = (is_lt, is_autograds) not in self._made
-        self._made.add((is_lt, is_autograds))
+        key = is_lt, is_autograds, streams.current().stream_id
+        is_first = key not in self._made
+        self._made.add(key)
         return is_first
 
 
