@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+import warm_reader
 from recording import child_environment
 from waiting import PATIENCE_SECONDS
 
@@ -20,9 +21,12 @@ def run_hiwater(
 ) -> subprocess.CompletedProcess[str]:
     """Run `hiwater` with these words in a folder, with what `environment` adds; with `check` the test fails unless
     it succeeds."""
-    done = subprocess.run(
-        hiwater_command(*words), cwd=folder, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False,
-        env=child_environment(environment),
-    )  # fmt: skip
+    if warm_reader.reads(words, environment):
+        done = warm_reader.read([str(word) for word in words], folder, child_environment(environment))
+    else:
+        done = subprocess.run(
+            hiwater_command(*words), cwd=folder, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False,
+            env=child_environment(environment),
+        )  # fmt: skip
     assert not check or done.returncode == 0, f"{words} ended with {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done
