@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -332,6 +333,14 @@ def test_every_view_leads_with_the_net_change_and_its_causes() -> None:
     assert diff_as_json(compare(before, before))["headline"] == {
         "change_bytes": 0, "causes": [], "words": "±0 B (±0.0 %) allocated at the peak",
     }  # fmt: skip
+
+
+def test_captures_that_contradict_themselves_have_causes_of_the_other_direction_alone() -> None:
+    """All lines grew, and what was allocated fell."""
+    told = compare(made(([("keep", "/w/etl.py", 81)], 1 << 20)), made(([("keep", "/w/etl.py", 81)], 3 << 20)))
+    fell = replace(told.allocated, before=told.allocated.after, after=told.allocated.before)
+    (cause,) = replace(told, allocated=fell).causes
+    assert cause.bytes == 2 << 20
 
 
 def test_text_is_as_it_is() -> None:

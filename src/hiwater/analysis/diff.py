@@ -70,13 +70,15 @@ class MatchedComparison(Comparison[Capture]):
     @property
     def causes(self) -> list[Change]:
         """The lines that explain the net change: the one that changed most in its direction, and the one that
-        changed most against it if that is more than a tenth of the first."""
+        changed most against it if that is more than a tenth of the first. In captures that contradict themselves
+        there may be none in its direction."""
         net, lines = self.allocated.change, self.lines
         if net is None or not lines:
             return []
         rises = (net or lines[0].bytes) > 0
         along, against = (lines.grew, lines.shrank) if rises else (lines.shrank, lines.grew)
-        return [*along[:1], *(one for one in against[:1] if abs(one.bytes) * _FEW > abs(along[0].bytes))]
+        first = [*along[:1]]
+        return [*first, *(one for one in against[:1] if abs(one.bytes) * _FEW > sum(abs(most.bytes) for most in first))]
 
 
 @dataclass(frozen=True, slots=True)
