@@ -314,7 +314,8 @@ def test_forked_children_that_wait_from_their_first_moments_on_have_the_figures_
         for child in run.processes[1:]:
             assert child.resident_bytes > 24_000_000
             assert child.shared_excess_bytes is not None and child.shared_excess_bytes > 12_000_000
-        assert 40_000_000 < run.all.resident_bytes < 60_000_000
+        # On a busy machine the first process reads what they share some time later.
+        wait_until(lambda: 40_000_000 < run.all.resident_bytes < 60_000_000 or run.read())
         run.close()
 
 
