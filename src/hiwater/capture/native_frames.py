@@ -68,13 +68,19 @@ def without(contents: Contents) -> Contents:
     """The contents with all that native frames hold at the Python frames that called them, as if only these had been
     recorded."""
     nodes, is_native = contents.tables["nodes"], _is_native(contents)
-    caller = np.where(is_native, nodes["parent"], np.arange(len(nodes)))
-    while not np.array_equal(further := caller[caller], caller):
-        caller = further
+    caller = _nearest(nodes["parent"], is_native)
     number = np.cumsum(~is_native) - 1
     kept = nodes[~is_native].copy()
     kept["parent"] = number[caller[kept["parent"]]]
     return _at_nodes(contents, kept, number[caller])
+
+
+def _nearest(parent: npt.NDArray[np.uint32], is_left_out: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+    """For each node the next one, it or above it, that is not left out. The root never is."""
+    nearest = np.where(is_left_out, parent, np.arange(len(parent)))
+    while not np.array_equal(further := nearest[nearest], nearest):
+        nearest = further
+    return nearest
 
 
 def _at_nodes(contents: Contents, nodes: Records, place: npt.NDArray[np.int64]) -> Contents:
@@ -126,10 +132,7 @@ class _Entries:
         begin = np.cumsum(count) - count
         self.node = np.repeat(np.arange(len(count), dtype=np.int32), count)
         self.place = np.arange(len(self.node), dtype=np.int32) - begin[self.node].astype(np.int32)
-        caller = np.where(count == 0, parent, np.arange(len(count)))
-        while not np.array_equal(further := caller[caller], caller):
-            caller = further
-        self.last = (begin + count - 1)[caller]
+        self.last = (begin + count - 1)[_nearest(parent, count == 0)]
         self.above = np.arange(-1, len(self.node) - 1)
         is_first = self.place == 0
         self.above[is_first] = self.last[parent[self.node[is_first]]]

@@ -44,9 +44,12 @@ class Track:
 
     def at(self, times: Ints) -> Ints:
         """The bytes at these times; 0 outside the recording."""
-        place = np.searchsorted(self.at_ns, times, side="right")
-        is_running = (place > 0) & (times < self.end_ns)
-        return np.where(is_running, self.bytes[np.maximum(0, place - 1)], 0)
+        is_running = (times >= self.at_ns[0]) & (times < self.end_ns)
+        return np.where(is_running, self.last_at(times), 0)
+
+    def last_at(self, times: Ints) -> Ints:
+        """The same, and outside the recording its first bytes or its last ones."""
+        return self.bytes[np.maximum(0, np.searchsorted(self.at_ns, times, side="right") - 1)]
 
     @property
     def steps(self) -> tuple[Ints, Ints, int]:
@@ -384,7 +387,7 @@ def _fallen_with(held: Ints, track: Track, excess: Excess, place: Ints) -> tuple
     the rest. It may have shared all of what it gave back, or none of it, and no more than it has.
     """
     less = excess.bytes[place]
-    then = track.bytes[np.maximum(0, np.searchsorted(track.at_ns, excess.at_ns[place], side="right") - 1)]
+    then = track.last_at(excess.at_ns[place])
     fallen = np.where(excess.is_read[place], np.maximum(0, then - held), 0)
     rest = (less * (1 - fallen / np.maximum(1, then))).astype(np.int64)
     most, least = np.minimum(less, held), np.maximum(0, less - fallen)
@@ -402,11 +405,11 @@ def _moving_with(track: Track, times: Ints, excess: Excess) -> tuple[NDArray[np.
     is_between = number >= 0
     if not is_between.any():
         return is_between, times, times
-    held = track.bytes[np.maximum(0, np.searchsorted(track.at_ns, at, side="right") - 1)]
+    held = track.last_at(at)
     (one, other), (begin, end) = shared_then[number].T, held[number].T
     is_between &= (times > at[number, 0]) & (times < at[number, 1])
     moves = is_between & (np.sign(other - one) * np.sign(end - begin) > 0)
-    here = track.bytes[np.searchsorted(track.at_ns, times, side="right") - 1]
+    here = track.last_at(times)
     share = np.clip((here - begin) / np.where(moves, end - begin, 1), 0, 1)
     less = one + ((other - one) * share).astype(np.int64)
     return moves, less, np.maximum(np.abs(less - one), np.abs(other - less))
