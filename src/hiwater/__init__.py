@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from hiwater.meters.residency import breakdown
     from hiwater.recording.holders import holders
     from hiwater.recording.phases import mark, phase  # retired word: a public name, as a verb
-    from hiwater.recording.recorder import Recorder, record, snapshot
+    from hiwater.recording.record import record, snapshot
+    from hiwater.recording.recorder import Recorder
     from hiwater.scopes.tracker import track
 
 __version__ = "0.1.0"
@@ -58,8 +59,8 @@ _HOMES = {
     "open_run": "hiwater.capture",
     "phase": "hiwater.recording.phases",
     "profile": "hiwater.lines.decorator",
-    "record": "hiwater.recording.recorder",
-    "snapshot": "hiwater.recording.recorder",
+    "record": "hiwater.recording.record",
+    "snapshot": "hiwater.recording.record",
     "track": "hiwater.scopes.tracker",
     "unload_ipython_extension": "hiwater.notebook",
 }

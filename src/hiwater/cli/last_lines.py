@@ -11,7 +11,7 @@ from hiwater.cli.messages import say
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from hiwater.recording.recorder import Summary
+    from hiwater.recording.figures import Summary
     from hiwater.report.request import Report
 
 _LONGEST_SECONDS = 9

@@ -20,7 +20,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hiwater.recording.recorder import Summary
+    from hiwater.recording.figures import Summary
 
 _NO_ENGINE = (hiwater.errors.EngineUnavailable, hiwater.errors.EngineFailed)
 

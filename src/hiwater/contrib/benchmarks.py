@@ -23,7 +23,7 @@ def memory_of(function: Callable[_P, object], *arguments: _P.args, **keywords: _
     """
     from hiwater.analysis.check import measured
     from hiwater.capture import open_run
-    from hiwater.recording.recorder import record
+    from hiwater.recording.record import record
 
     with tempfile.TemporaryDirectory(prefix="hiwater-") as folder:
         capture = Path(folder) / "call.hiw"

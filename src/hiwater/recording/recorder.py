@@ -21,46 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
     from types import TracebackType
-    from typing import Any, Self, TypedDict
+    from typing import Any, Self
 
-    from hiwater._os.headline import TopLine
-
-    class RefusedRequests(TypedDict):
-        """How many requests for memory were refused; the size of the last one, and the line that made it."""
-
-        count: int
-        bytes: int
-        file: str
-        line: int
-        function: str
-
-    class Summary(TypedDict):
-        """The result of a recording. `top_line` is the line to change first, if the program had live bytes.
-        `refused` counts the refused requests for memory and describes the last, if there was one. `devices` has
-        name, backend, exact and the peaks of each accelerator that was used, −1 if not measured. `shortcomings` are
-        what hiwater could not record in this process. `file_fate` says what other programs did to the capture's
-        file, "" if nothing. `is_lost` says whether nothing of it can be read."""
-
-        path: str
-        peak_bytes: int
-        peak_blocks: int
-        live_bytes: int
-        program_peak_bytes: int
-        resident_exact: bool
-        resident_error_bytes: int
-        overhead_bytes: int
-        lost_events: int
-        file_fate: str
-        is_lost: bool
-        shortcomings: dict[str, str]
-        sample_bytes: int
-        standard_error_bytes: int
-        stop_reason: str | None
-        top_line: TopLine | None
-        refused: RefusedRequests | None
-        devices: list[dict[str, Any]]
-        device_trouble: str
-        driver_trouble: str
+    from hiwater.recording.figures import Summary
 
 
 LARGEST_SAMPLE = 1 << 40
@@ -295,11 +258,23 @@ class Recorder:
     def _run_variable(self, own_code: OwnCode) -> str:
         """The entry for the environment of children, without its name, the process that adds it, and the folder at
         its end (see `recording.children`)."""
-        return (
-            f"first={self._first_process or process_identity.this_process()};space={process_identity.number_space()};sample={self._sample_bytes};seed={self._sample_seed};history={int(self._wants_histories)};native={int(self._native)};every={self._interval_ns};"
-            f"mode={self._mode};words={self._last_words.encode().hex()};own={own_code.as_text().encode().hex()};"
-            f"limit={self._facts.get('limit_bytes', '0')};lines={self._shows_last_lines};run={self._run_id};folder="
-        )
+        fields = {
+            "first": self._first_process or process_identity.this_process(),
+            "space": process_identity.number_space(),
+            "sample": self._sample_bytes,
+            "seed": self._sample_seed,
+            "history": int(self._wants_histories),
+            "native": int(self._native),
+            "every": self._interval_ns,
+            "mode": self._mode,
+            "words": self._last_words.encode().hex(),
+            "own": own_code.as_text().encode().hex(),
+            "limit": self._facts.get("limit_bytes", "0"),
+            "lines": self._shows_last_lines,
+            "run": self._run_id,
+            "folder": "",
+        }
+        return ";".join(f"{name}={value}" for name, value in fields.items())
 
     def _begin_window(self, core: Any) -> str:
         around = core.summary()
@@ -429,21 +404,9 @@ class Recorder:
         return f"{stem}.{self._snapshots}{suffix}"
 
 
-def snapshot(path: str | os.PathLike[str] | None = None) -> str:
-    """Write what this process has recorded so far to `path` and return its absolute path; the recording continues.
-
-        at_noon = hiwater.open(hiwater.snapshot("noon.hiw"))
-        print(at_noon.end.stacks[:3])
-
-    Without `path`, it goes to the folder of the capture: `run.1.hiw`, `run.2.hiw` … for `run.hiw`. Raises NotRecording
-    if the process is not being recorded, CaptureUnwritable if the file cannot be written.
-    """
-    if _outermost is None or not _outermost.recording:
-        raise hiwater.errors.NotRecording(
-            "a snapshot needs a recording, and none is running",
-            "start the program with `hiwater run`, or use hiwater.record()",
-        )
-    return _outermost.snapshot(path)
+def outermost() -> Recorder | None:
+    """Return the recorder that began the recording of this process last."""
+    return _outermost
 
 
 def _is_utf8(path: str) -> bool:
@@ -478,36 +441,3 @@ def _checked_walks() -> int:
     unwinder may wait for the dynamic linker's locks."""
     each = os.environ.get("HIWATER_CHECK_UNWIND", "")
     return int(each) if each.isdecimal() and len(each) < 10 else 0
-
-
-def record(
-    path: str | os.PathLike[str],
-    *,
-    sample: int | str | None = None,
-    sample_seed: int | None = None,
-    device_history: bool = True,
-    mode: int = PRIVATE,
-    last_words: str | os.PathLike[str] | None = None,
-    children: bool = False,
-    snapshot_every: float = 0,
-    own: Sequence[str] = (),
-    native: bool = False,
-) -> Recorder:
-    """Return a context manager that records every allocation inside its block into a capture at `path`. By default,
-    only its owner may read the capture; `mode` changes that. `last_words` is the file for a line on what the process's
-    memory was used for, if that nears its limit. With `children`, Python processes that this one starts inside the
-    block are recorded, too, into the folder `PATH.d`: `hiwater.open_run()` reads all. With `snapshot_every`, `hiwater
-    leaks` tests what grows from each so many seconds to the next. `own` names installed packages whose code is yours.
-    With `native`, stacks have native frames, too, for `hiwater report --frames mixed`.
-
-        with hiwater.record("load.hiw") as recorder:
-            table = load()
-            recorder.snapshot()
-        print(recorder.summary()["peak_bytes"])
-
-    Raises what `Recorder` and `Recorder.start` raise.
-    """
-    return Recorder(
-        path, sample=sample, sample_seed=sample_seed, device_history=device_history, mode=mode, last_words=last_words, children=children,
-        snapshot_every=snapshot_every, own=own, native=native,
-    )  # fmt: skip

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from hiwater._os.headline import TopLine
-    from hiwater.recording.recorder import RefusedRequests, Summary
+    from hiwater.recording.figures import RefusedRequests, Summary
 
 
 def summary_lines(summary: Summary, shown_path: str) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hiwater.contrib.compat.fil import result_folder
-from hiwater.recording.recorder import record
+from hiwater.recording.record import record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
