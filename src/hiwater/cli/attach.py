@@ -21,6 +21,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from hiwater.cli.parsing import Parser
+
 PARSER = {
     "usage": "hiwater attach [options] PID",
     "usual": ("-o", "--sample", "--snapshot-every", "--method", "-q"),
@@ -37,33 +39,34 @@ PARSER = {
 TIMEOUT_SECONDS = 8.0
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of this verb."""
+def add_arguments(parser: Parser) -> None:
     parser.add_argument("pid", metavar="PID", type=int, help="the id of the process")
-    parser.add_argument("-o", "--output", metavar="FILE", help="the capture (default: hiwater-<program>.PID.hiw)")
-    parser.add_argument(
-        "--sample", metavar="SIZE", help="record every block of SIZE and more, and a random sample of the smaller ones"
+    parser.option("-o, --output FILE", "the capture (default: hiwater-<program>.PID.hiw)")
+    parser.option("--sample SIZE", "record every block of SIZE and more, and a random sample of the smaller ones")
+    parser.option(
+        "--snapshot-every T",
+        "note what is live after each interval T (10s, 5min): `hiwater leaks` then shows what grows",
+        type=parse_duration,
+        default=0,
     )
-    parser.add_argument(
-        "--snapshot-every", metavar="T", type=parse_duration, default=0,
-        help="note what is live after each interval T (10s, 5min): `hiwater leaks` then shows what grows",
-    )  # fmt: skip
-    parser.add_argument(
-        "--own", metavar="PACKAGE", action="append", default=[],
-        help="an installed package whose code is yours, so that a report can begin with a line of it; may be repeated",
-    )  # fmt: skip
+    parser.option(
+        "--own PACKAGE",
+        "an installed package whose code is yours, so that a report can begin with a line of it; may be repeated",
+        action="append",
+        default=[],
+    )
     add_method(parser)
-    parser.add_argument("-q", "--quiet", action="store_true", help="print errors only")
+    parser.option("-q, --quiet", "print errors only")
 
 
-def add_method(parser: argparse.ArgumentParser) -> None:
+def add_method(parser: Parser) -> None:
     """Add the option that `attach` and `detach` share."""
-    parser.add_argument(
+    parser.option(
         "--method",
+        "gdb: attach through gdb, also to a process that is not in standby; gdb stops it for about a second. auto (the default) uses only"
+        " ways that do not stop it",
         choices=["auto", "gdb"],
         default="auto",
-        help="gdb: attach through gdb, also to a process that is not in standby; gdb stops it for about a second. auto (the default) uses only"
-        " ways that do not stop it",
     )
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from hiwater.analysis.baseline import Tolerance
     from hiwater.cli.check_baseline import Before
+    from hiwater.cli.parsing import Parser
     from hiwater.report.check_report import CheckReport
 
 FORMATS = {
@@ -55,40 +56,34 @@ exit codes: 0 nothing exceeds its limit, 1 a limit or the tolerance is exceeded,
 }
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: Parser) -> None:
     parser.add_argument(
         "captures", metavar="CAPTURE", nargs="*",
         help="a capture, compared under the name of its program; NAME=CAPTURE gives another name",
     )  # fmt: skip
-    parser.add_argument(
-        "--baseline", metavar="FILE", help="a baseline, a capture, a JSON report, or a folder of NAME.hiw from --save"
+    parser.option("--baseline FILE", "a baseline, a capture, a JSON report, or a folder of NAME.hiw from --save")
+    parser.option("--update", "compare, write the figures into the baseline, and exit with 0")
+    parser.option(
+        "--tolerance T",
+        "by how much figures may differ: 5%%, 64KiB or 5%%,64KiB (the larger); default 5%%,64KiB, of resident memory 10%%,8MiB",
     )
-    parser.add_argument(
-        "--update", action="store_true", help="compare, write the figures into the baseline, and exit with 0"
-    )
-    parser.add_argument(
-        "--tolerance", metavar="T",
-        help="by how much figures may differ: 5%%, 64KiB or 5%%,64KiB (the larger); default 5%%,64KiB, of resident memory 10%%,8MiB",
-    )  # fmt: skip
-    parser.add_argument("--figures", metavar="F,…", help=f"only these figures: {', '.join(_FIGURES)}")
+    parser.option("--figures F,…", f"only these figures: {', '.join(_FIGURES)}")
     for name, (_, words) in _FIGURES.items():
         metavar = "N" if name == "allocations" else "SIZE"
         parser.add_argument(f"--{name}", metavar=metavar, help=f"limit: {words}")
-    parser.add_argument(
-        "--program", action="append", metavar="NAME", help="only this program of pyproject.toml; may be repeated"
+    parser.option("--program NAME", "only this program of pyproject.toml; may be repeated", action="append")
+    parser.option(
+        "--warm-up", "run each program once before the run that counts, because the first run compiles modules"
     )
-    parser.add_argument(
-        "--warm-up",
-        action="store_true",
-        help="run each program once before the run that counts, because the first run compiles modules",
+    parser.option("--save FOLDER", "keep the captures of programs in this folder, as NAME.hiw")
+    parser.option("--format", "what to write (default: text)", choices=FORMATS, default="text")
+    parser.option("-o, --output OUT", "write to this file; without it, to standard output")
+    parser.option(
+        "--write FORMAT=OUT",
+        "write this format, too; with - as OUT, to standard output; may be repeated",
+        action="append",
+        default=[],
     )
-    parser.add_argument("--save", metavar="FOLDER", help="keep the captures of programs in this folder, as NAME.hiw")
-    parser.add_argument("--format", choices=FORMATS, default="text", help="what to write (default: text)")
-    parser.add_argument("-o", "--output", metavar="OUT", help="write to this file; without it, to standard output")
-    parser.add_argument(
-        "--write", action="append", default=[], metavar="FORMAT=OUT",
-        help="write this format, too; with - as OUT, to standard output; may be repeated",
-    )  # fmt: skip
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from hiwater.cli import attach
+from hiwater.cli.parsing import Parser
 
 PARSER = {
     "description": "Ends a recording that `hiwater attach` began. The process runs on.",
@@ -14,11 +15,10 @@ PARSER = {
 }
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of this verb."""
+def add_arguments(parser: Parser) -> None:
     parser.add_argument("pid", metavar="PID", type=int, help="the id of the process")
     attach.add_method(parser)
-    parser.add_argument("-q", "--quiet", action="store_true", help="print errors only")
+    parser.option("-q, --quiet", "print errors only")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -18,6 +18,7 @@ from hiwater.errors import BadRequest, UsageError
 
 if TYPE_CHECKING:
     from hiwater.analysis.diff import Limit, MatchedComparison
+    from hiwater.cli.parsing import Parser
     from hiwater.report.diff_request import DiffReport
 
 FORMATS = {
@@ -42,22 +43,17 @@ PARSER = {
 }
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: Parser) -> None:
     parser.add_argument("before", metavar="A", help="the earlier capture (*.hiw)")
     parser.add_argument("after", metavar="B", help="the later one")
     report_verb.add_format(parser, FORMATS)
     report_verb.add_common_arguments(parser)
-    parser.add_argument(
-        "--by",
-        choices=_GROUPINGS,
-        default=None,
-        help="only rows of this kind (default: lines of your code, then stacks)",
-    )
+    parser.option("--by", "only rows of this kind (default: lines of your code, then stacks)", choices=_GROUPINGS)
     report_verb.add_frames(parser)
-    parser.add_argument(
-        "--fail-on-increase", metavar="SIZE|PERCENT",
-        help="exit with 1 if the compared figure grew by more than 10MiB or 5%%, for example; it is the allocated peak unless --at or --kind select another",
-    )  # fmt: skip
+    parser.option(
+        "--fail-on-increase SIZE|PERCENT",
+        "exit with 1 if the compared figure grew by more than 10MiB or 5%%, for example; it is the allocated peak unless --at or --kind select another",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
+    from hiwater.cli.parsing import Parser
     from hiwater.meters.devices import Device
     from hiwater.meters.devices.nvml import Nvml
 
@@ -51,9 +52,9 @@ class Diagnosis(NamedTuple):
     text: str
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-q", "--quiet", action="store_true", help="show only what does not work")
-    parser.add_argument("-v", "--verbose", action="store_true", help="show the folders in use, too")
+def add_arguments(parser: Parser) -> None:
+    parser.option("-q, --quiet", "show only what does not work")
+    parser.option("-v, --verbose", "show the folders in use, too")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -19,6 +19,7 @@ from hiwater.capture.tables import Tables
 from hiwater.cli import injected, output, progress
 from hiwater.cli import report as report_verb
 from hiwater.cli.messages import say
+from hiwater.cli.parsing import Parser
 from hiwater.errors import AttachRefused, BadRequest, CaptureError, UsageError
 from hiwater.report.export import json_holders
 from hiwater.report.text import holders as text_holders
@@ -40,33 +41,21 @@ PARSER = {
 }
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of this verb."""
+def add_arguments(parser: Parser) -> None:
     parser.add_argument("source", metavar="PID|CAPTURE", help="a process that is being recorded, or a capture or a run")
-    parser.add_argument(
-        "--pid", metavar="N", type=int,
-        help="this process of a run (default: the first one while it runs, and then the one with the largest objects)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--type", metavar="TYPE", help="show what holds objects of this type: Row, app.models.Row, 'app.*'"
-    )
-    parser.add_argument("--line", metavar="FILE:LINE", help="show what holds objects that this line allocated")
-    parser.add_argument(
-        "--search",
-        metavar="N",
+    parser.option(
+        "--pid N",
+        "this process of a run (default: the first one while it runs, and then the one with the largest objects)",
         type=int,
-        help="show search N of the capture, without a new search (default: the last one)",
     )
-    parser.add_argument("--since", metavar="N", type=int, help="show what has grown since search N of the capture")
-    parser.add_argument(
-        "--wait",
-        metavar="SECONDS",
-        type=float,
-        help="search now and again after so many seconds, and show what has grown",
-    )
-    parser.add_argument("--limit", metavar="N", type=int, default=10, help="show N groups (default: 10)")
-    parser.add_argument("--format", choices=("text", "json"), default="text", help="the format (default: text)")
-    parser.add_argument("-o", "--output", metavar="OUT", help="write to this file")
+    parser.option("--type TYPE", "show what holds objects of this type: Row, app.models.Row, 'app.*'")
+    parser.option("--line FILE:LINE", "show what holds objects that this line allocated")
+    parser.option("--search N", "show search N of the capture, without a new search (default: the last one)", type=int)
+    parser.option("--since N", "show what has grown since search N of the capture", type=int)
+    parser.option("--wait SECONDS", "search now and again after so many seconds, and show what has grown", type=float)
+    parser.option("--limit N", "show N groups (default: 10)", type=int, default=10)
+    parser.option("--format", "the format (default: text)", choices=("text", "json"), default="text")
+    parser.option("-o, --output OUT", "write to this file")
 
 
 def run(arguments: argparse.Namespace) -> int:

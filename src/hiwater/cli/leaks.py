@@ -20,6 +20,7 @@ from hiwater.capture.native_frames import Frames
 from hiwater.cli import output, progress
 from hiwater.cli import report as report_verb
 from hiwater.cli.messages import say
+from hiwater.cli.parsing import Parser
 from hiwater.errors import MORE_PROCESSES, NotRunnable, UsageError
 from hiwater.report import native_frames
 from hiwater.report.export import json_leaks
@@ -44,27 +45,23 @@ function failed.
 }
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of this verb."""
+def add_arguments(parser: Parser) -> None:
     parser.add_argument(
         "source",
         metavar="CAPTURE|FUNCTION",
         help="a capture or a run, or with --repeat a function: pkg.mod:func or file.py:func",
     )
-    parser.add_argument(
-        "--repeat", metavar="N", type=int,
-        help=f"record N calls of the function ({FEWEST_CALLS} to {MOST_CALLS:,}), with a garbage collection and a marker after each; a coroutine is run to its end",
-    )  # fmt: skip
-    parser.add_argument(
-        "--name",
-        metavar="NAME",
-        help="test the markers or phases of this name (default: the name with most snapshots)",
+    parser.option(
+        "--repeat N",
+        f"record N calls of the function ({FEWEST_CALLS} to {MOST_CALLS:,}), with a garbage collection and a marker after each; a coroutine is run to its end",
+        type=int,
     )
-    parser.add_argument("--pid", metavar="N", type=int, help="test only this process of a run")
-    parser.add_argument("--suppressions", metavar="FILE", help="a TOML file that lists accepted growth, with reasons")
+    parser.option("--name NAME", "test the markers or phases of this name (default: the name with most snapshots)")
+    parser.option("--pid N", "test only this process of a run", type=int)
+    parser.option("--suppressions FILE", "a TOML file that lists accepted growth, with reasons")
     report_verb.add_frames(parser)
-    parser.add_argument("--format", choices=("text", "json"), default="text", help="the format (default: text)")
-    parser.add_argument("-o", "--output", metavar="OUT", help="write to this file")
+    parser.option("--format", "the format (default: text)", choices=("text", "json"), default="text")
+    parser.option("-o, --output OUT", "write to this file")
 
 
 def run(arguments: argparse.Namespace) -> int:

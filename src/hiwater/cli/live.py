@@ -14,6 +14,7 @@ from hiwater.report.live_views import View
 
 if TYPE_CHECKING:  # numpy and rich are loaded when something is shown, not for `--help`
     from hiwater.cli.live_viewer import Viewer
+    from hiwater.cli.parsing import Parser
 
 _EPILOG = """\
 examples:
@@ -33,20 +34,19 @@ PARSER = {
 }
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of this verb."""
+def add_arguments(parser: Parser) -> None:
     parser.add_argument(
         "target", metavar="PID|CAPTURE|FOLDER", help="a recorded process, its capture, or the folder of a run"
     )
-    parser.add_argument("--view", choices=[*View], default=View.lines, help="the table at the start (default: lines)")
-    parser.add_argument(
-        "--interval", type=parse_duration, default=1.0, metavar="TIME",
-        help="the time between two readings (default: 1s); longer if a reading takes more than a hundredth of it",
-    )  # fmt: skip
-    parser.add_argument("--plain", action="store_true", help="draw on the terminal without Textual")
-    parser.add_argument(
-        "--once", action="store_true", help="print one reading and end; the default if stdout is not a terminal"
+    parser.option("--view", "the table at the start (default: lines)", choices=[*View], default=View.lines)
+    parser.option(
+        "--interval TIME",
+        "the time between two readings (default: 1s); longer if a reading takes more than a hundredth of it",
+        type=parse_duration,
+        default=1.0,
     )
+    parser.option("--plain", "draw on the terminal without Textual")
+    parser.option("--once", "print one reading and end; the default if stdout is not a terminal")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -10,6 +10,7 @@ import argparse
 
 from hiwater.cli import progress
 from hiwater.cli.messages import say
+from hiwater.cli.parsing import Parser
 
 PARSER = {
     "description": "Puts many captures into one file and does not change them: each process, rank and machine keeps its own.",
@@ -22,15 +23,15 @@ PARSER = {
 }
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: Parser) -> None:
     parser.add_argument(
         "captures",
         metavar="CAPTURE",
         nargs="+",
         help="a capture, a merged capture, a run of several processes, or the folder of a job",
     )
-    parser.add_argument("-o", "--output", metavar="OUT", required=True, help="the merged capture")
-    parser.add_argument("-q", "--quiet", action="store_true", help="print errors only")
+    parser.option("-o, --output OUT", "the merged capture", required=True)
+    parser.option("-q, --quiet", "print errors only")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -15,6 +15,7 @@ from typing import TextIO
 from hiwater._os import ascii_text
 from hiwater._os.replacing import replacing
 from hiwater.cli import pager
+from hiwater.cli.parsing import Parser
 from hiwater.cli.run_arguments import FILE_SUFFIXES
 from hiwater.errors import BadRequest, OutputFailed
 
@@ -25,22 +26,20 @@ BINARY = ("pprof", "png", "pdf")
 _FILES = ("html", "svg", "speedscope", *BINARY)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: Parser) -> None:
     """Add the options for the output of a report."""
-    parser.add_argument(
-        "-o", "--output", metavar="OUT",
-        help="write to this file, which is replaced only when the report is complete; - is standard output. Without -o, "
+    parser.option(
+        "-o, --output OUT",
+        "write to this file, which is replaced only when the report is complete; - is standard output. Without -o, "
         f"{', '.join(_FILES)} go to a file next to the capture, and all other formats to standard output",
-    )  # fmt: skip
-    parser.add_argument(
-        "--open",
-        action="store_true",
-        help="open the report in a browser; without -o it is in a file next to the capture",
     )
-    parser.add_argument(
-        "--no-pager", dest="pager", action="store_false",
-        help="do not use PAGER (default: less) for a report that is longer than the terminal",
-    )  # fmt: skip
+    parser.option("--open", "open the report in a browser; without -o it is in a file next to the capture")
+    parser.option(
+        "--no-pager",
+        "do not use PAGER (default: less) for a report that is longer than the terminal",
+        dest="pager",
+        action="store_false",
+    )
 
 
 def name(arguments: argparse.Namespace, capture: str, middle: str = "") -> None:

@@ -22,12 +22,22 @@ class Parser(argparse.ArgumentParser):
         self._more: argparse._ArgumentGroup | None = None
         unset = argparse.SUPPRESS
         if usual:
-            self.add_argument(
-                "-h", action=_BriefHelp, nargs=0, dest=unset, default=unset, help="show the usual options"
-            )
-            self.add_argument("--help", action="help", help="show all options")
+            self.option("-h", "show the usual options", action=_BriefHelp, nargs=0, dest=unset, default=unset)
+            self.option("--help", "show all options", action="help")
         else:
-            self.add_argument("-h", "--help", action="help", help="show this")
+            self.option("-h, --help", "show this", action="help")
+
+    def option(self, said: str, words: str, **keywords: Any) -> None:
+        """Add an option as its help shows it: "-o, --output FILE", or "--full", which takes no value unless `keywords`
+        say so."""
+        *names, last = said.replace(", ", " ").split(" ")
+        if last.startswith("-"):
+            names.append(last)
+            if not {"action", "choices"} & keywords.keys():
+                keywords["action"] = "store_true"
+        else:
+            keywords["metavar"] = last
+        self.add_argument(*names, help=words, **keywords)
 
     def error(self, message: str) -> NoReturn:
         """Say what is wrong as every message does: the words may come from another program."""

@@ -19,6 +19,7 @@ from hiwater.errors import BadRequest, HiwaterError, MomentOutOfRange
 
 if TYPE_CHECKING:  # numpy and rich are loaded when a report is made, not for `--help`
     from hiwater.capture import Run
+    from hiwater.cli.parsing import Parser
     from hiwater.report.request import Report
 
 FORMATS = {
@@ -70,7 +71,7 @@ PARSER = {
 }
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: Parser) -> None:
     parser.add_argument(
         "captures",
         metavar="CAPTURE",
@@ -78,73 +79,56 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a capture (*.hiw), one capture in a merged file (all.hiw/NAME), a torch memory snapshot (*.pickle), a JAX profile "
         "(*.pb.gz), or one device of these (FILE/cuda:0); several are shown in one report",
     )
-    parser.add_argument(
-        "--full", action="store_true", help="text with every figure, and with the reports of all captures"
-    )
-    parser.add_argument(
-        "--explain",
-        action="store_true",
-        help="what to change: at most five findings, each with its evidence and what it saves",
-    )
-    parser.add_argument(
-        "--kept",
-        action="store_true",
-        help="what is live at the end, by line: when it was allocated, its types, and what holds it",
-    )
-    parser.add_argument(
+    parser.option("--full", "text with every figure, and with the reports of all captures")
+    parser.option("--explain", "what to change: at most five findings, each with its evidence and what it saves")
+    parser.option("--kept", "what is live at the end, by line: when it was allocated, its types, and what holds it")
+    parser.option(
         "--stacks",
+        "the stacks with the most memory: the same as --by stack",
         dest="by",
         action="store_const",
         const="stack",
-        help="the stacks with the most memory: the same as --by stack",
     )
     add_format(parser, FORMATS)
-    parser.add_argument(
-        "--tree", dest="format", action="append_const", const="tree", help="the call tree: the same as --format tree"
+    parser.option(
+        "--tree", "the call tree: the same as --format tree", dest="format", action="append_const", const="tree"
     )
     add_common_arguments(parser)
-    parser.add_argument("--pid", type=int, metavar="N", help="only the process with this id")
-    parser.add_argument(
-        "--own", metavar="PACKAGE", action="append", default=[],
-        help="an installed package whose code is yours, in addition to those given when the program was recorded; may be repeated",
-    )  # fmt: skip
+    parser.option("--pid N", "only the process with this id", type=int)
+    parser.option(
+        "--own PACKAGE",
+        "an installed package whose code is yours, in addition to those given when the program was recorded; may be repeated",
+        action="append",
+        default=[],
+    )
     add_frames(parser)
-    parser.add_argument(
-        "--inverted", action="store_true", help="show functions that allocate first, and their callers below"
-    )
-    parser.add_argument(
-        "--recursion", choices=("auto", "once", "whole"), default="auto",
-        help="recursive stacks: whole, or with each recursion once; auto (the default) writes them whole, unless stacks of more than 256 "
+    parser.option("--inverted", "show functions that allocate first, and their callers below")
+    parser.option(
+        "--recursion",
+        "recursive stacks: whole, or with each recursion once; auto (the default) writes them whole, unless stacks of more than 256 "
         "frames would take more than 32 MiB in this format",
-    )  # fmt: skip
-    parser.add_argument(
-        "--by",
-        choices=_GROUPINGS,
-        default=None,
-        help="group by stack, function, line, file, module, thread or asyncio task",
+        choices=("auto", "once", "whole"),
+        default="auto",
     )
+    parser.option("--by", "group by stack, function, line, file, module, thread or asyncio task", choices=_GROUPINGS)
 
 
-def add_format(parser: argparse.ArgumentParser, known: Iterable[str]) -> None:
+def add_format(parser: Parser, known: Iterable[str]) -> None:
     """Add the option `--format`. `chosen_format()` checks its value."""
-    parser.add_argument(
-        "--format", action="append", metavar="FORMAT", help=f"what to write: {', '.join(known)} (default: text)"
-    )
-    parser.add_argument(
-        "--html",
-        dest="format",
-        action="append_const",
-        const="html",
-        help="an interactive page: the same as --format html",
+    parser.option("--format FORMAT", f"what to write: {', '.join(known)} (default: text)", action="append")
+    parser.option(
+        "--html", "an interactive page: the same as --format html", dest="format", action="append_const", const="html"
     )
 
 
-def add_frames(parser: argparse.ArgumentParser) -> None:
+def add_frames(parser: Parser) -> None:
     """Add the option `--frames`, for verbs whose views have stacks."""
-    parser.add_argument(
-        "--frames", choices=("python", "mixed", "native"), default="python",
-        help="of a recording with native frames (hiwater run --native): Python's alone (default), both, or native ones alone",
-    )  # fmt: skip
+    parser.option(
+        "--frames",
+        "of a recording with native frames (hiwater run --native): Python's alone (default), both, or native ones alone",
+        choices=("python", "mixed", "native"),
+        default="python",
+    )
 
 
 def chosen_format(given: Sequence[str] | None, known: Iterable[str]) -> str:
@@ -157,25 +141,23 @@ def chosen_format(given: Sequence[str] | None, known: Iterable[str]) -> str:
     return formats[0]
 
 
-def add_common_arguments(parser: argparse.ArgumentParser) -> None:
+def add_common_arguments(parser: Parser) -> None:
     """Add the options of every verb that shows a moment of a capture."""
     output.add_arguments(parser)
-    parser.add_argument(
-        "--at", type=_moment, default="peak", metavar="peak|end|oom|SECONDS|T1:T2",
-        help="the moment (default: peak); SECONDS and T1:T2 select the highest peak of the slices that contain this time",
-    )  # fmt: skip
-    parser.add_argument("--kind", choices=_KINDS, default="all", help="only this kind of memory")
-    parser.add_argument(
-        "--top",
-        type=_count,
-        default=10,
-        metavar="N",
-        help="how many lines and stacks text and tables show (default: 10)",
+    parser.option(
+        "--at peak|end|oom|SECONDS|T1:T2",
+        "the moment (default: peak); SECONDS and T1:T2 select the highest peak of the slices that contain this time",
+        type=_moment,
+        default="peak",
     )
-    parser.add_argument(
-        "--source", choices=("own", "all", "none"), default="own",
-        help="whose source text html and lines contain: that of your own files (default), of libraries, too, or (html) none",
-    )  # fmt: skip
+    parser.option("--kind", "only this kind of memory", choices=_KINDS, default="all")
+    parser.option("--top N", "how many lines and stacks text and tables show (default: 10)", type=_count, default=10)
+    parser.option(
+        "--source",
+        "whose source text html and lines contain: that of your own files (default), of libraries, too, or (html) none",
+        choices=("own", "all", "none"),
+        default="own",
+    )
 
 
 def _moment(text: str) -> str:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import NoReturn
 
+    from hiwater.cli.parsing import Parser
     from hiwater.sampling.watcher import Watched
 
 _DEFAULT_INTERVAL = "10ms"
@@ -52,33 +53,24 @@ start, 126 not runnable or not readable, 127 not found or ended already
 }
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: Parser) -> None:
     parser.add_argument("pid", metavar="PID", nargs="?", help="the id of a process")
-    parser.add_argument(
-        "-i",
-        "--interval",
-        metavar="TIME",
-        help=f"time between samples: 1ms or more, such as 0.1 or 5s (default: {_DEFAULT_INTERVAL})",
+    parser.option(
+        "-i, --interval TIME", f"time between samples: 1ms or more, such as 0.1 or 5s (default: {_DEFAULT_INTERVAL})"
     )
-    parser.add_argument("-t", "--timeout", metavar="TIME", help="stop sampling after this time; the processes go on")
-    parser.add_argument(
+    parser.option("-t, --timeout TIME", "stop sampling after this time; the processes go on")
+    parser.option(
         "--children",
+        "watch the processes that it starts, too (default), or only itself",
         action=argparse.BooleanOptionalAction,
         default=True,
-        help="watch the processes that it starts, too (default), or only itself",
     )
-    parser.add_argument(
-        "-o",
-        "--output",
-        metavar="FILE",
-        help="the capture; %%p is the id of the process, %%h the host (default: hiwater-<program>.<pid>.hiw)",
+    parser.option(
+        "-o, --output FILE",
+        "the capture; %%p is the id of the process, %%h the host (default: hiwater-<program>.<pid>.hiw)",
     )
-    parser.add_argument(
-        "--live",
-        action="store_true",
-        help="show a line of figures on the terminal for a command, too; for a PID it is always shown",
-    )
-    parser.add_argument("-q", "--quiet", action="store_true", help="print warnings only")
+    parser.option("--live", "show a line of figures on the terminal for a command, too; for a PID it is always shown")
+    parser.option("-q, --quiet", "print warnings only")
 
 
 def run(arguments: argparse.Namespace) -> int:

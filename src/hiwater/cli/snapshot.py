@@ -14,6 +14,7 @@ from pathlib import Path
 
 from hiwater.capture import copying, destination, find, reader
 from hiwater.cli.messages import say
+from hiwater.cli.parsing import Parser
 from hiwater.errors import UsageError
 
 PARSER = {
@@ -27,11 +28,10 @@ PARSER = {
 }
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of this verb."""
+def add_arguments(parser: Parser) -> None:
     parser.add_argument("source", metavar="PID|CAPTURE", help="a process that is being recorded, or its capture")
-    parser.add_argument("-o", "--output", metavar="FILE", required=True, help="the copy")
-    parser.add_argument("-q", "--quiet", action="store_true", help="print errors only")
+    parser.option("-o, --output FILE", "the copy", required=True)
+    parser.option("-q, --quiet", "print errors only")
 
 
 def run(arguments: argparse.Namespace) -> int:

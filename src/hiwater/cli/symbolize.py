@@ -12,6 +12,7 @@ from pathlib import Path
 from hiwater.cli import progress
 from hiwater.cli import report as report_verb
 from hiwater.cli.messages import say
+from hiwater.cli.parsing import Parser
 from hiwater.errors import OutputFailed
 
 PARSER = {
@@ -25,15 +26,11 @@ PARSER = {
 }
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: Parser) -> None:
     parser.add_argument(
         "capture", metavar="CAPTURE", help="a capture of `hiwater run --native`, with those of its processes"
     )
-    parser.add_argument(
-        "--debuginfod",
-        action="store_true",
-        help="get debug information that is not here from the servers that DEBUGINFOD_URLS names",
-    )
+    parser.option("--debuginfod", "get debug information that is not here from the servers that DEBUGINFOD_URLS names")
 
 
 def run(arguments: argparse.Namespace) -> int:
