@@ -110,6 +110,7 @@ ON_CONSOLE = {
     "cli/progress.py": "numbers",
     "cli/run.py": "the streams that the program replaced are put back",
     "cli/sample.py": "numbers",
+    "cli/sampled_command.py": "it is flushed",
     "cli/standard_output.py": RENDERED,
     "cli/verbs.py": "its help",
     "compat.py": SHIPPED,

@@ -9,7 +9,8 @@ import hiwater
 import hiwater.compat
 from hiwater.errors import MeterUnavailable
 from hiwater.meters import device_names, devices
-from hiwater.scopes.manager import Scope, ScopeManager
+from hiwater.scopes.manager import ScopeManager
+from hiwater.scopes.scope import Scope
 from recording import rounds
 
 torch = pytest.importorskip("torch")

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from hiwater.errors import MeterUnavailable
 from hiwater.meters.base import Meter, Traits
-from hiwater.scopes.manager import Peaks, Scope, ScopeManager
+from hiwater.scopes.manager import ScopeManager
+from hiwater.scopes.scope import Peaks, Scope
 
 
 class Tape(Meter):

@@ -3,9 +3,9 @@
 Peaks cannot be added, because each process has its peak at a different time. Figures of one instant can be added if the
 processes share a wall clock. Processes of one machine (one boot) do.
 
-A sum uses what each process held at the instant, as far as its readings and slices tell (tracks.py). `error_bytes` is
-what is not known of that. `at_most_bytes` is a bound: in a slice of time no process had more than the peak of the
-slice, which is recorded exactly.
+A sum uses what each process held at the instant, as far as its readings and slices tell (tracks.py, sharing.py).
+`error_bytes` is what is not known of that. `at_most_bytes` is a bound: in a slice of time no process had more than the
+peak of the slice, which is recorded exactly.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from functools import cached_property
 
 import numpy as np
 
-from hiwater.capture import families, tracks
+from hiwater.capture import families, sharing, tracks
 from hiwater.capture.model import Capture
 from hiwater.capture.paths import Ints
 from hiwater.capture.run_index import ShortProcess
@@ -90,11 +90,11 @@ class Machine:
         for capture in self._processes:
             spans.setdefault(capture.process.pid, []).append((capture, *tracks.span(capture)))
         seen = tracks.seen_from_outside(self._processes)
-        shared = tracks.shared(self._processes, self._short, families.parents(self._processes), seen)
+        shared = sharing.shared(self._processes, self._short, families.parents(self._processes), seen)
         found = []
         for capture, outside, excess in zip(self._processes, seen, shared, strict=True):
             track = tracks.resident(capture, outside)
-            found += [] if track is None else [(capture, tracks.less_shared(track, excess))]
+            found += [] if track is None else [(capture, sharing.less_shared(track, excess))]
             found += [(capture, track) for track in tracks.watched(capture, spans)]
         return found
 

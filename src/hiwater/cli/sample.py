@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import errno
 import os
 import select
 import signal
@@ -17,26 +16,23 @@ from hiwater._os import accuracy, portable, processes, procfs, settings
 from hiwater._os.durations import parse_duration
 from hiwater._os.sizes import format_size
 from hiwater.capture import destination
+from hiwater.cli import sampled_command
 from hiwater.cli.messages import say
 from hiwater.errors import HiwaterError, NotFound, NotRunnable, UsageError
 from hiwater.recording.facts import json_list
 from hiwater.recording.summary import from_here
 from hiwater.sampling.recording import SampleRecording
-from hiwater.sampling.scope_file import VARIABLE as SCOPES_VARIABLE
 from hiwater.sampling.watcher import Watcher
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import NoReturn
+    from collections.abc import Sequence
 
     from hiwater.cli.parsing import Parser
     from hiwater.sampling.watcher import Watched
 
 _DEFAULT_INTERVAL = "10ms"
 _STATUS_EVERY_NS = 200_000_000
-_FORWARDED = ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
-_FROM_THE_TERMINAL = ("SIGINT", "SIGQUIT")  # the command has them from there, too
 PARSER = {
     "usual": ("-i", "-t", "--no-children", "-o", "--live"),
     "usage": "hiwater sample [options] (PID | -- COMMAND …)",
@@ -115,7 +111,7 @@ class _Job:
             after = f"after {(time.monotonic_ns() - started_ns) / 1e9:.1f} s"
             say(f"process {self._pid} has ended {after}" if has_ended else f"process {self._pid} runs on")
         if stop.signal == signal.SIGTERM:
-            _end_by(stop.signal)
+            sampled_command.end_by(stop.signal)
         return 0
 
     # A command
@@ -129,13 +125,13 @@ class _Job:
         try:
             started_ns = time.monotonic_ns()
             try:
-                gate = _Gate(command, scopes_path) if portable.HAS_PROC else _Ungated(command, scopes_path)
+                gate = sampled_command.start(command, scopes_path)
             except OSError as error:
                 say(
                     f"warning: the command runs without being sampled: hiwater cannot start another process ({error.strerror})"
                 )
                 os.unlink(scopes_path)
-                _run_here(command)
+                sampled_command.run_here(command)
             try:
                 self._watch_started(command, gate, started_ns, scopes_path)
             except (NotFound, NotRunnable):
@@ -149,10 +145,16 @@ class _Job:
             with suppress(FileNotFoundError):
                 os.unlink(scopes_path)
         if code < 0:
-            _end_by(-code)
+            sampled_command.end_by(-code)
         return code if code >= 0 else 128 - code
 
-    def _watch_started(self, command: list[str], gate: _Gate | _Ungated, started_ns: int, scopes_path: str) -> None:
+    def _watch_started(
+        self,
+        command: list[str],
+        gate: sampled_command.Gate | sampled_command.Ungated,
+        started_ns: int,
+        scopes_path: str,
+    ) -> None:
         """Watch the command from before its first instruction. Raises NotFound or NotRunnable if it cannot start."""
         path = self._path(command, gate.pid)
         ticks = processes.start_ticks_of(gate.pid) or 0
@@ -239,164 +241,6 @@ def _number(text: str | None, command: list[str]) -> int:
     if not text.isdecimal():
         raise UsageError(f"{text!r} is not a process id", f"write `hiwater sample -- {text} …` to start a command")
     return int(text)
-
-
-def _own_peak() -> int:
-    """The peak of this process. A child's `ru_maxrss` begins with it, and exec keeps it."""
-    memory = procfs.ProcessMemory(os.getpid())
-    figures = memory.peak_and_resident()
-    memory.close()
-    return figures[0] if figures is not None else 0
-
-
-class _Gate:
-    """A process that waits before it becomes the command, so that it is watched from the beginning."""
-
-    def __init__(self, command: list[str], scopes_path: str) -> None:
-        _leave_to_the_command()
-        self._command = command
-        self._own_peak = _own_peak()
-        self._status: int | None = None
-        self._is_open = False
-        waiting, self._go = os.pipe()
-        self._failure, failed = os.pipe()
-        self.pid = os.fork()
-        if self.pid == 0:
-            os.close(self._go)
-            _become(command, {**os.environ, SCOPES_VARIABLE: scopes_path}, waiting, failed)
-        os.close(waiting)
-        os.close(failed)
-        for number in _known(_FORWARDED):
-            if signal.getsignal(number) != signal.SIG_IGN:
-                signal.signal(number, self._forward)
-
-    def _forward(self, number: int, _: object) -> None:
-        with suppress(ProcessLookupError):
-            os.kill(self.pid, number)  # not waited for yet, so the number is still its own
-
-    def open(self) -> None:
-        """Start the command, and return when its program has begun. Raises NotFound or NotRunnable."""
-        if self._is_open:
-            return
-        self._is_open = True
-        os.write(self._go, b"g")
-        os.close(self._go)
-        answer = os.read(self._failure, 16)  # empty: the program began, which closed the descriptor
-        os.close(self._failure)
-        if answer:
-            os.waitpid(self.pid, 0)
-            raise _refusal(self._command[0], int(answer))
-
-    def take_final_figures(self, watcher: Watcher) -> int:
-        """Wait for the command, which has ended, and use the kernel's figure of its peak if it is the command's own.
-
-        `ru_maxrss` begins with our peak, and includes every child that the command waited for, also one that was not
-        seen. It is used if it equals the last reading of the high-water mark, or if there was no such child and it is
-        above our peak.
-        """
-        root = watcher.root
-        os.waitid(os.P_PID, root.pid, os.WEXITED | os.WNOWAIT)  # its figures in /proc are final, and still there
-        has_children = procfs.has_waited_for_children(root.pid)
-        _, self._status, usage = os.wait4(root.pid, 0)
-        whole_life = usage.ru_maxrss * 1024
-        if whole_life == root.high_water_bytes or (not has_children and whole_life > self._own_peak):
-            root.peak_bytes = max(root.peak_bytes, whole_life)
-            root.peak_is_exact = True
-        return _note_end(root, self.wait())
-
-    def wait(self) -> int:
-        """Wait for the command if that was not done yet. Returns its exit code, or the negative number of a signal."""
-        if self._status is None:
-            self._status = os.waitpid(self.pid, 0)[1]
-        return os.waitstatus_to_exitcode(self._status)
-
-
-class _Ungated:
-    """A command on a system without /proc, where it is watched from a moment after its start. It has the methods of
-    `_Gate`."""
-
-    def __init__(self, command: list[str], scopes_path: str) -> None:
-        import subprocess
-
-        _leave_to_the_command()
-        try:
-            self._process = subprocess.Popen(command, env={**os.environ, SCOPES_VARIABLE: scopes_path})
-        except OSError as error:
-            raise _refusal(command[0], error.errno or 0) from error
-        self.pid = self._process.pid
-
-    def open(self) -> None:
-        """It runs."""
-
-    def take_final_figures(self, watcher: Watcher) -> int:
-        return _note_end(watcher.root, self.wait())
-
-    def wait(self) -> int:
-        return self._process.wait()
-
-
-def _note_end(root: Watched, exit_status: int) -> int:
-    """Note how the command ended, and return its exit code as shells do."""
-    root.exit_status = exit_status
-    return exit_status if exit_status >= 0 else 128 - exit_status
-
-
-def _leave_to_the_command() -> None:
-    """The signals that the terminal sends to the command, too."""
-    for number in _known(_FROM_THE_TERMINAL):
-        if signal.getsignal(number) != signal.SIG_IGN:
-            signal.signal(number, lambda *_: None)  # unlike SIG_IGN, not inherited over exec
-
-
-def _known(names: Sequence[str]) -> list[signal.Signals]:
-    """Those that this system has."""
-    return [signal.Signals[name] for name in names if hasattr(signal, name)]
-
-
-def _refusal(name: str, number: int) -> NotFound | NotRunnable:
-    """The error for a command that the system could not execute."""
-    if number in {errno.ENOENT, errno.ENOTDIR}:
-        return NotFound(f"there is no command {name!r}", "check the name and PATH")
-    return NotRunnable(f"{name!r} cannot be run ({os.strerror(number)})", "check its permissions")
-
-
-def _become(command: list[str], environment: dict[str, str], waiting: int, failed: int) -> NoReturn:
-    """In the new process: wait for the gate, then run the command. If it cannot run, its errno is written to
-    `failed`."""
-    try:
-        if os.read(waiting, 1):
-            _execute(command, environment)
-    except OSError as error:
-        os.write(failed, str(error.errno).encode())
-    finally:
-        os._exit(127)
-
-
-def _run_here(command: list[str]) -> NoReturn:
-    """Become the command. Raises NotFound or NotRunnable."""
-    try:
-        _execute(command, os.environ)
-    except OSError as error:
-        raise _refusal(command[0], error.errno or 0) from error
-
-
-def _execute(command: list[str], environment: Mapping[str, str]) -> NoReturn:
-    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores
-        signal.signal(number, signal.SIG_DFL)
-    os.execvpe(command[0], command, environment)  # noqa: S606 - the command is what was asked for
-
-
-def _end_by(number: int) -> None:
-    """End by the signal that ended the command, without a core file of ours."""
-    with suppress(ImportError):  # Windows, which writes none
-        import resource
-
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    if sys.stdout is not None:
-        sys.stdout.flush()
-    if number not in _known(("SIGKILL", "SIGSTOP")):
-        signal.signal(number, signal.SIG_DFL)
-    os.kill(os.getpid(), number)
 
 
 class _Interruption:

@@ -12,7 +12,8 @@ from hiwater.errors import ExtraMissing, MeterUnavailable
 from hiwater.notebook import tracebacks
 from hiwater.notebook.figures import Cell, CellData, first_line
 from hiwater.notebook.garbage import Collector
-from hiwater.scopes.manager import SCOPE_MANAGER, Scope
+from hiwater.scopes.manager import SCOPE_MANAGER
+from hiwater.scopes.scope import Scope
 from hiwater.scopes.usage import Usage
 
 TYPE_CHECKING = False

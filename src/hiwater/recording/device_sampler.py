@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from hiwater.meters.devices.base import Backend, Device
     from hiwater.meters.devices.device_meter import DeviceMeter
-    from hiwater.scopes.manager import MeterFigures, Scope
+    from hiwater.scopes.scope import MeterFigures, Scope
 
     T = TypeVar("T")
 
@@ -198,7 +198,8 @@ class DeviceSampler:
             self._sampling.release()
 
     def _open(self) -> None:
-        from hiwater.scopes.manager import SCOPE_MANAGER, Scope
+        from hiwater.scopes.manager import SCOPE_MANAGER
+        from hiwater.scopes.scope import Scope
 
         scope = Scope("recording", ("gpu",))
         SCOPE_MANAGER.enter(scope)

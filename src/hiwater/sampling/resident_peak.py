@@ -7,7 +7,8 @@ blocks that nest or overlap share each reading, and a recording is told each val
 from __future__ import annotations
 
 from hiwater.errors import MeterUnavailable
-from hiwater.scopes.manager import SCOPE_MANAGER, Scope
+from hiwater.scopes.manager import SCOPE_MANAGER
+from hiwater.scopes.scope import Scope
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import logging
     from typing import Any, Protocol, TextIO
 
-    from hiwater.scopes.manager import Scope
+    from hiwater.scopes.scope import Scope
 
     Log = str | os.PathLike[str] | TextIO | logging.Logger
 

@@ -11,7 +11,8 @@ import threading
 from collections import deque
 
 from hiwater._os import unrecorded
-from hiwater.scopes.manager import SCOPE_MANAGER, Scope
+from hiwater.scopes.manager import SCOPE_MANAGER
+from hiwater.scopes.scope import Scope
 from hiwater.scopes.usage import Usage
 
 TYPE_CHECKING = False

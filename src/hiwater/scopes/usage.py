@@ -14,7 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from hiwater.meters.residency import Breakdown
     from hiwater.scopes.device_usage import DeviceUsage
-    from hiwater.scopes.manager import MeterFigures, Scope, Slot
+    from hiwater.scopes.scope import MeterFigures, Scope, Slot
 
 SCHEMA = "hiwater.usage/1"
 

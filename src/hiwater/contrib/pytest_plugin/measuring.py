@@ -9,7 +9,8 @@ import pytest
 
 from hiwater.contrib.pytest_plugin.limits import FIGURES, Wanted, of_lines, shown
 from hiwater.meters.heap import COUNTING
-from hiwater.scopes.manager import SCOPE_MANAGER, Scope
+from hiwater.scopes.manager import SCOPE_MANAGER
+from hiwater.scopes.scope import Scope
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

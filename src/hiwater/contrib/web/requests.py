@@ -9,7 +9,8 @@ from threading import get_ident
 
 from hiwater._os import unrecorded
 from hiwater.errors import MeterUnavailable
-from hiwater.scopes.manager import SCOPE_MANAGER, Scope
+from hiwater.scopes.manager import SCOPE_MANAGER
+from hiwater.scopes.scope import Scope
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -1,0 +1,199 @@
+"""What processes share: how much of their pages others count, too, over time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hiwater.capture.limits import SeenFromOutside
+from hiwater.capture.model import Capture
+from hiwater.capture.paths import Ints
+from hiwater.capture.process import QUIET_IN_CHILD_NS
+from hiwater.capture.run_index import ShortProcess
+from hiwater.capture.tracks import Seen, Track, span
+
+_NONE: Ints = np.zeros((0, 2), np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Excess:
+    """What other processes count of the pages that a process shares with them: wall clock times, bytes from each on,
+    and how far these may be off."""
+
+    at_ns: Ints
+    bytes: Ints
+    doubt_bytes: Ints
+    is_read: NDArray[np.bool_]
+    """Whether they are those of a reading at that time or before it."""
+    pairs: tuple[Ints, Ints] = (_NONE, _NONE)
+    """Two readings each with nothing between them that changes what is shared at once: the times, and the bytes then;
+    two columns."""
+
+
+def shared(
+    processes: Sequence[Capture], short: Sequence[ShortProcess], parents: Sequence[int | None], seen: Sequence[Seen]
+) -> list[Excess]:
+    """For each process, its excess over time.
+
+    A fork, and the end of a process, change what is shared at once, in all that share it. A forked process shares at
+    first what its parent shares then, and no more than it had; one that was never read shares later, too, what its
+    parent does.
+    """
+    spans = [span(capture) for capture in processes]
+    forks = [one.started_unix_ns for one in short if one.started_by == "fork"]
+    forks += [
+        start for capture, (start, _) in zip(processes, spans, strict=True) if capture.process.started_by == "fork"
+    ]
+    ends = [one.started_unix_ns + one.duration_ns for one in short]
+    ends += [max([end, *start + one.at_ns[-1:]]) for (start, end), one in zip(spans, seen, strict=True)]
+    changes = np.array(sorted([*forks, *(end + 1 for end in ends)]), np.int64)
+    readings = []
+    for capture, (start, _), outside in zip(processes, spans, seen, strict=True):
+        own_at, own_excess = capture.shared_excess
+        if capture.relatives and len(outside.at_ns):  # most of its later ones are among these, with their exact times
+            following = np.searchsorted(outside.at_ns, own_at)
+            is_new = np.append(outside.excess_bytes, -1)[following] != own_excess
+            own_at, own_excess = own_at[is_new], own_excess[is_new]
+        at, first = np.unique(np.concatenate([outside.at_ns, own_at]), return_index=True)
+        readings.append((start + at, np.concatenate([outside.excess_bytes, own_excess])[first]))
+    # The least that a program ever shared: libraries, which it shares before it forks, too. A forked process may not
+    # have touched them.
+    settled = [
+        (
+            capture.process.started_by,
+            excess[at >= start + (QUIET_IN_CHILD_NS if capture.process.started_by == "fork" else 0)],
+        )
+        for capture, (start, _), (at, excess) in zip(processes, spans, readings, strict=True)
+    ]
+    least = min((int(excess.min()) for how, excess in settled if how != "fork" and len(excess)), default=0)
+    lowest = min((int(excess.min()) for _, excess in settled if len(excess)), default=0)
+    found: dict[int, Excess] = {}
+    for number in sorted(range(len(processes)), key=spans.__getitem__):
+        capture, start, parent = processes[number], spans[number][0], parents[number]
+        at, excess = readings[number]
+        of_parent = None if parent is None or capture.process.started_by != "fork" else found.get(parent)
+        if of_parent is not None and len(of_parent.at_ns):
+            shared_at_first = np.minimum(of_parent.bytes, capture.resident.start_bytes)
+            if not len(at):
+                found[number] = replace(of_parent, bytes=shared_at_first)
+                continue
+            place = int(np.searchsorted(of_parent.at_ns, start, side="right")) - 1
+            at, excess = np.insert(at, 0, start + 1), np.insert(excess, 0, shared_at_first[place])
+        found[number] = _less_copied(
+            _from_changes(at, excess, changes, (lowest, least)), capture.relatives.get(0), least
+        )
+    return [found[number] for number in range(len(processes))]
+
+
+def _from_changes(at: Ints, excess: Ints, changes: Ints, alone: tuple[int, int]) -> Excess:
+    """Readings, each from the last change before it on. Since the first change after the reading before that, it was
+    as much as the larger one. Between two readings without a change it is one of the two: one process or another
+    wrote to what they share. Before the first reading and its changes it is between those of `alone`; since the
+    first change behind the last one it is not less than that."""
+    if not len(at):
+        return Excess(at, excess, excess, np.zeros(0, np.bool_))
+    lowest, least = alone
+    before = np.concatenate([[0], at[:-1]])
+    first, last = np.searchsorted(changes, before), np.searchsorted(changes, at) - 1
+    has_changed = first <= last
+    first_at = np.where(has_changed, changes[np.minimum(first, len(changes) - 1)], at)
+    last_at = np.where(has_changed, changes[np.maximum(last, 0)], at)
+    earlier = np.concatenate([[least], excess[:-1]])
+    difference = np.abs(excess - earlier)
+    follows = np.concatenate([~has_changed[1:], [False]])
+    doubts = np.where(follows, np.concatenate([difference[1:], [0]]), 0)
+    # At a reading nothing is in doubt; just after it, what changes until the next one is.
+    behind = np.minimum(at + 1, np.append(first_at[1:], np.iinfo(np.int64).max))
+    times = np.stack([first_at, last_at, at, behind], axis=1).ravel()
+    values = np.stack([np.maximum(excess, earlier), excess, excess, excess], axis=1).ravel()
+    nothing = np.zeros(len(at), np.int64)
+    in_doubt = np.stack([np.where(has_changed, difference, 0), nothing, nothing, doubts], axis=1).ravel()
+    later = changes[np.searchsorted(changes, at[-1], side="right") :][:1]
+    ends = [np.full(len(later), value, np.int64) for value in (excess[-1], excess[-1] - least)]
+    both = np.flatnonzero(follows)[:, None] + [0, 1]
+    return Excess(
+        np.concatenate([[0], times, later]),
+        np.concatenate([[least], values, ends[0]]),
+        np.concatenate([[least - lowest], in_doubt, ends[1]]),
+        np.concatenate([[False], np.tile([False, False, True, True], len(at)), np.zeros(len(later), np.bool_)]),
+        (at[both], excess[both]),
+    )
+
+
+def _less_copied(excess: Excess, copied: SeenFromOutside | None, least: int) -> Excess:
+    """Since the last reading so much was copied at most, and is not shared any more: half of it counts, and is in
+    doubt."""
+    if copied is None or not len(excess.at_ns):
+        return excess
+    place = np.searchsorted(excess.at_ns, copied.at_unix_ns, side="right") - 1
+    half = copied.shared_excess_bytes // 2
+    times = np.concatenate([excess.at_ns, copied.at_unix_ns])
+    order = np.argsort(times, kind="stable")
+    values = np.maximum(least, excess.bytes[place] - half), excess.doubt_bytes[place] + half
+    held, doubt = (np.concatenate(pair)[order] for pair in zip((excess.bytes, excess.doubt_bytes), values, strict=True))
+    return Excess(times[order], held, doubt, np.append(excess.is_read, excess.is_read[place])[order], excess.pairs)
+
+
+def less_shared(track: Track, excess: Excess) -> Track:
+    """The track without what other processes count of the pages that it shares with them."""
+    if not len(excess.at_ns):
+        return track
+    inside = excess.at_ns[(excess.at_ns >= track.at_ns[0]) & (excess.at_ns < track.end_ns)]
+    times = np.unique(np.concatenate([track.at_ns, inside]))
+    last = np.searchsorted(track.at_ns, times, side="right") - 1
+    place = np.searchsorted(excess.at_ns, times, side="right") - 1
+    less, further = _fallen_with(track.bytes[last], track, excess, place)
+    doubt = excess.doubt_bytes[place] + further
+    highest = track.highest_steps[1][last] - less
+    moves, of_moving, in_doubt = _moving_with(track, times, excess)
+    less, doubt = np.where(moves, of_moving, less), np.where(moves, in_doubt, doubt)
+    held = np.maximum(0, track.bytes[last] - less)
+    highest = np.where(moves, np.maximum(held, np.append(held[1:], 0)), highest)
+    return replace(
+        track,
+        at_ns=times,
+        bytes=held,
+        least=None if track.least is None else np.maximum(0, track.least[last] - less),
+        most=np.maximum(0, highest + doubt),
+        unmeasured=doubt if track.unmeasured is None else doubt + track.unmeasured[last],
+        shares=True,
+    )
+
+
+def _fallen_with(held: Ints, track: Track, excess: Excess, place: Ints) -> tuple[Ints, Ints]:
+    """The excess at times of which `held` is the resident memory and `place` the number in `excess`, and by how much
+    it may be off.
+
+    A process that has given memory back since it was read shared some of it: it is taken to share as large a part of
+    the rest. It may have shared all of what it gave back, or none of it, and no more than it has.
+    """
+    less = excess.bytes[place]
+    then = track.last_at(excess.at_ns[place])
+    fallen = np.where(excess.is_read[place], np.maximum(0, then - held), 0)
+    rest = (less * (1 - fallen / np.maximum(1, then))).astype(np.int64)
+    most, least = np.minimum(less, held), np.maximum(0, less - fallen)
+    return rest, np.where(fallen > 0, np.maximum(most - rest, rest - least), 0)
+
+
+def _moving_with(track: Track, times: Ints, excess: Excess) -> tuple[NDArray[np.bool_], Ints, Ints]:
+    """Whether at these times the excess moved with resident memory, its bytes then, and by how much these may be off.
+
+    A process that touches shared memory, or gives it back, has readings of which both rose, or both fell. Between two
+    such readings the excess is taken to have moved as resident memory did, and lies within the two.
+    """
+    at, shared_then = excess.pairs
+    number = np.searchsorted(at[:, 0], times, side="right") - 1
+    is_between = number >= 0
+    if not is_between.any():
+        return is_between, times, times
+    held = track.last_at(at)
+    (one, other), (begin, end) = shared_then[number].T, held[number].T
+    is_between &= (times > at[number, 0]) & (times < at[number, 1])
+    moves = is_between & (np.sign(other - one) * np.sign(end - begin) > 0)
+    here = track.last_at(times)
+    share = np.clip((here - begin) / np.where(moves, end - begin, 1), 0, 1)
+    less = one + ((other - one) * share).astype(np.int64)
+    return moves, less, np.maximum(np.abs(less - one), np.abs(other - less))
