@@ -3,10 +3,12 @@ is not free.
 
     reserved = requested + rounding + awaiting_free + inactive_split + free_segments
 
-requested        bytes the program asked for, of blocks in use rounding         what their blocks are larger
-awaiting_free    freed by the program, and waiting for another stream to be done inactive_split   free, and cannot be
-given back to the driver (fragmentation): pieces of segments that also hold blocks in use free_segments    free, and can
-be given back: segments that hold nothing, and whole free pages of expandable segments
+- requested: bytes the program asked for, of blocks in use
+- rounding: what their blocks are larger
+- awaiting_free: freed by the program, and waiting for another stream to be done
+- inactive_split: free, and cannot be given back to the driver (fragmentation): pieces of segments that also hold blocks
+  in use
+- free_segments: free, and can be given back: segments that hold nothing, and whole free pages of expandable segments
 
 `empty_cache()` gives back the last, but for private pools'.
 """

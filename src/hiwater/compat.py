@@ -2,9 +2,10 @@
 
 `python -m hiwater.compat` prints the folder of the drop-in modules:
 
-PYTHONPATH="$(python -m hiwater.compat)" python script.py           finds memory_profiler, mprof, filprofiler,
-ipygpulogger, pytorch_memlab PATH="$(python -m hiwater.compat)/bin:$PATH" mprof run script.py    the commands mprof and
-fil-profile
+    # finds memory_profiler, mprof, filprofiler, ipygpulogger and pytorch_memlab
+    PYTHONPATH="$(python -m hiwater.compat)" python script.py
+    # the commands mprof and fil-profile
+    PATH="$(python -m hiwater.compat)/bin:$PATH" mprof run script.py
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """The call paths of a capture, with frames grouped by line, function, file, module or thread.
 
-node    a call path of the capture; node 0 is none, and every parent has a smaller number than its children key     the
-group of a frame: frames with equal keys are shown as one place   the node that represents a node: roots of threads have
-no parent, and in the coarse groupings (file, module, thread, task) a frame
-        and its caller with the same key are one; by function, so are a comprehension and the function around it
+- node: a call path of the capture; node 0 is none, and every parent has a smaller number than its children
+- key: the group of a frame: frames with equal keys are shown as one
+- place: the node that represents a node: roots of threads have no parent, and in the coarse groupings (file, module,
+  thread, task) a frame and its caller with the same key are one; by function, so are a comprehension and the function
+  around it
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """A whole capture in arrays small enough for a page: call paths in depth-first order, holders of memory, and every
 slice of time.
 
-holder   a call path with one kind of memory: an account of the capture, or several small ones merged into one. A
-sampled recording has
-         two, one of sampled blocks and one of blocks recorded exactly most     the highest bytes of a holder at any
-moment that the page can show: the peak, the end, and the peak of each slice merge    the smallest stacks, by `most` and
-then by their total bytes, become one holder for each kind below their nearest caller that
-         is kept. All sums stay the same.
+- holder: a call path with one kind of memory: an account of the capture, or several small ones merged into one. A
+  sampled recording has two, one of sampled blocks and one of blocks recorded exactly
+- most: the highest bytes of a holder at any moment that the page can show: the peak, the end, and the peak of each
+  slice
+- merge: the smallest stacks, by `most` and then by their total bytes, become one holder for each kind below their
+  nearest caller that is kept. All sums stay the same
 """
 
 from __future__ import annotations

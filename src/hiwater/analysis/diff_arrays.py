@@ -1,9 +1,9 @@
 """Two captures in the arrays of one: the later one compacted, and the figures of the earlier one for each holder.
 
-place     a thread's name, and a call path by the names that `matching` gives to its frames. Nodes of both captures at
-one place are the
-          same holder. (The rows of a diff do not distinguish threads.) gone      a call path or a frame that only the
-earlier capture has: it follows those of the later capture, and holds nothing there
+- place: a thread's name, and a call path by the names that `matching` gives to its frames. Nodes of both captures at
+  one place are the same holder. (The rows of a diff do not distinguish threads.)
+- gone: a call path or a frame that only the earlier capture has: it follows those of the later capture, and holds
+  nothing there
 """
 
 from __future__ import annotations

@@ -2,12 +2,11 @@
 
 Three steps, each on what the one before it found:
 
-files       equal paths; then equal places, as seen from the project or from site-packages; then the two scripts that
-were run,
-            whatever they are called; then what ends alike, where that names one file on either side functions   equal
-qualified names in files that match, and of several with one name those whose first lines match, in their order; a
-            comprehension is part of the function around it
-lines       of one function, in their order: see `align`
+- files: equal paths; then equal places, as seen from the project or from site-packages; then the two scripts that were
+  run, whatever they are called; then what ends alike, where that names one file on either side
+- functions: equal qualified names in files that match, and of several with one name those whose first lines match, in
+  their order; a comprehension is part of the function around it
+- lines: of one function, in their order: see `align`
 """
 
 from __future__ import annotations

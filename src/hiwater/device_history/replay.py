@@ -1,11 +1,10 @@
 """Turns events into live bytes over time: pairs every allocation with its free, and counts what the history does not
 show.
 
-live      from the allocation until the memory can be used again (free_completed; free_requested if a history has no
-others).
-          The sum is torch's requested_bytes
-before    live at the first event: the history shows the free, or the block at the end, but no allocation
-unseen    a block whose free is not shown, although its address is allocated again: it counts as freed at that event
+- live: from the allocation until the memory can be used again (free_completed; free_requested if a history has no
+  others). The sum is torch's requested_bytes
+- before: live at the first event: the history shows the free, or the block at the end, but no allocation
+- unseen: a block whose free is not shown, although its address is allocated again: it counts as freed at that event
 """
 
 from __future__ import annotations

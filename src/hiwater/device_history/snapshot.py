@@ -1,12 +1,17 @@
 """Snapshots of torch's caching allocator (`torch.cuda.memory._dump_snapshot`, `_snapshot`), as histories of devices.
 
 How the formats of torch's versions differ, and how each difference is read:
-    a list                       segments alone (`torch.cuda.memory_snapshot()`) block "history"              torch 1.13
-    and 2.0: stack and size of a block in use; later "frames" and "requested_size" no "frames"                  the
-    history was off: blocks have no stacks "device_traces" not or empty only the blocks at the end are known no
-    "time_us"                 events are shown a microsecond apart, and a note says so "device_free", not "addr"    in
-    events of refused memory "category", "user_metadata"  become a frame above the root of the stack Facts are from
-    torch 2.13's torch/cuda/memory.py, _memory_viz.py, and torch/csrc/cuda/memory_snapshot.cpp's documented fields.
+
+- a list: segments alone (`torch.cuda.memory_snapshot()`)
+- block "history": torch 1.13 and 2.0: stack and size of a block in use; later "frames" and "requested_size"
+- no "frames": the history was off: blocks have no stacks
+- "device_traces" not or empty: only the blocks at the end are known
+- no "time_us": events are shown a microsecond apart, and a note says so
+- "device_free", not "addr": in events of refused memory
+- "category", "user_metadata": become a frame above the root of the stack
+
+Facts are from torch 2.13's torch/cuda/memory.py, _memory_viz.py, and torch/csrc/cuda/memory_snapshot.cpp's documented
+fields.
 """
 
 from __future__ import annotations

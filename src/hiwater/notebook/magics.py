@@ -69,12 +69,15 @@ class HiwaterMagics(Magics):
         """Measure cells, or record one with the stacks that held its memory.
 
         %hiwater on [--compact] [--no-gc] [--trim]   a line after every cell: peak above its start, kept, resident and
-        allocated %hiwater off                                 stop that %hiwater vars
-        the variables that hold most memory %hiwater holders [TYPE | FILE:LINE]          what holds the objects of this
-        session, or those of a type or from a line %hiwater timeline                            the session so far, with
-        cells as bands %hiwater forget                              release what the last traceback keeps alive %hiwater
-        STATEMENT                           record a statement, also one that awaits %%hiwater [--sample SIZE] [-o FILE]
-        [--lines] [--kept] [--native]
+                                                     allocated
+        %hiwater off                                 stop that
+        %hiwater vars                                the variables that hold most memory
+        %hiwater holders [TYPE | FILE:LINE]          what holds the objects of this session, or those of a type or from
+                                                     a line
+        %hiwater timeline                            the session so far, with cells as bands
+        %hiwater forget                              release what the last traceback keeps alive
+        %hiwater STATEMENT                           record a statement, also one that awaits
+        %%hiwater [--sample SIZE] [-o FILE] [--lines] [--kept] [--native]
                                                      record the cell: --sample records a sample of the blocks below
                                                      SIZE, -o keeps the capture, --lines shows source line by line,
                                                      --kept what was kept, not the peak, --native adds the frames

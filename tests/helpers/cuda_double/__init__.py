@@ -11,10 +11,10 @@ In a test:
     from cuda_double import installed
 
     def test_it():
-        with installed(cards=2) as cuda:          # torch.cuda is the double's within the block, and what it was before
-        after it
-            cuda.initialise()                     # torch.cuda.init() block = cuda[0].malloc(40 << 20)      # a
-            DeviceAllocator: malloc, free, record_stream, finish, private_pool, stats … cuda[0].free(block)
+        with installed(cards=2) as cuda:          # within the block torch.cuda is the double's
+            cuda.initialise()                     # torch.cuda.init()
+            block = cuda[0].malloc(40 << 20)      # a DeviceAllocator: malloc, free, record_stream, finish, stats …
+            cuda[0].free(block)
 
 or `cuda = request.getfixturevalue(...)` of your own around it. In a program of its own, or in a script on a machine
 without a card:

@@ -1,12 +1,15 @@
 """Why the driver's figure is higher than the sum of the tensors: the terms of a device's memory, with an unaccounted
 remainder.
 
-    what the driver counts for this process = tensors, as requested, and what the library adds by rounding + freed
-      memory that waits for a stream + fragments: free parts of segments (or of pages in expandable segments) that are
-      in use + cached memory, which empty_cache() returns to the driver, and private pools (CUDA graphs), which it does
-      not return + memory of other libraries + the context: the driver's figure minus the pools, if it was read when the
-      program had just begun to use the device + unaccounted: the code of kernels, communication buffers, memory
-      allocated outside all libraries, and an unknown context
+    what the driver counts for this process
+      = tensors, as requested, and what the library adds by rounding
+      + freed memory that waits for a stream
+      + fragments: free parts of segments (or of pages in expandable segments) that are in use
+      + cached memory, which empty_cache() returns to the driver, and private pools (CUDA graphs), which it does not
+      + memory of other libraries
+      + the context: the driver's figure minus the pools, if it was read when the program had just begun to use it
+      + unaccounted: the code of kernels, communication buffers, memory allocated outside all libraries, and an
+        unknown context
 
 Each term but the last is a figure of the library that has the memory. The terms of torch's pool come from a snapshot of
 its blocks or, without one, from its counters: some fall when memory is freed (`allocated`), others when it can be used

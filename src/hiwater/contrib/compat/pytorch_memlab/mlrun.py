@@ -35,12 +35,16 @@ class MemlabMagics(Magics):
     def mlrun(self, line: str = "", cell: str | None = None) -> Any:
         """Run a statement or a cell, and show the GPU memory of each line of the given functions.
 
-        %mlrun [-f FUNCTION …] [-c COLUMN …] [-D] [-r] [-g GPU] [-q] [-T FILE] statement, or %%mlrun and a cell. -f,
-        --function FUNCTION    measure this function, which the cell may define; may be given several times -c, --column
-        COLUMN        show this statistic, too: a name of torch.cuda.memory_stats(), hits, increment, peak_above_start …
-        -D, --no_default_columns   without active_bytes.all.peak and reserved_bytes.all.peak -r, --return-profiler
-        return the LineProfiler; the table is not shown then -g, --gpu GPU              on this device, 0 by default -q,
-        --quiet                show nothing -T, --dump-profile FILE    write the table as text to a file
+        %mlrun [-f FUNCTION …] [-c COLUMN …] [-D] [-r] [-g GPU] [-q] [-T FILE] statement, or %%mlrun and a cell.
+
+        -f, --function FUNCTION    measure this function, which the cell may define; may be given several times
+        -c, --column COLUMN        show this statistic, too: a name of torch.cuda.memory_stats(), hits, increment,
+                                   peak_above_start …
+        -D, --no_default_columns   without active_bytes.all.peak and reserved_bytes.all.peak
+        -r, --return-profiler      return the LineProfiler; the table is not shown then
+        -g, --gpu GPU              on this device, 0 by default
+        -q, --quiet                show nothing
+        -T, --dump-profile FILE    write the table as text to a file
         """
         options, statement = self._parsed(line)
         code = statement if cell is None else f"{statement}\n{cell}" if statement.strip() else cell

@@ -2,11 +2,13 @@
 
 `NAME_mib` are MiB (2^20 bytes):
 
-    ram_peak_mib             the peak of the process's resident memory ram_kept_mib             resident memory at the
-    end of the phase minus that at its start DEVICE_peak_mib          the peak of tensors on a device (`cuda_0`),
-    rounded as by the allocator DEVICE_kept_mib          the memory of tensors at the end minus that at the start
-    DEVICE_margin_mib        the device's memory minus the peak that the library reserved; contexts and other processes
-    are not subtracted DEVICE_alloc_retries     how often the allocator emptied its cache and tried again
+- ram_peak_mib: the peak of the process's resident memory
+- ram_kept_mib: resident memory at the end of the phase minus that at its start
+- DEVICE_peak_mib: the peak of tensors on a device (`cuda_0`), rounded as by the allocator
+- DEVICE_kept_mib: the memory of tensors at the end minus that at the start
+- DEVICE_margin_mib: the device's memory minus the peak that the library reserved; contexts and other processes are not
+  subtracted
+- DEVICE_alloc_retries: how often the allocator emptied its cache and tried again
 """
 
 from __future__ import annotations
