@@ -69,7 +69,6 @@ PATHS = {
     "cli/lines.py": NAMED,
     "cli/run.py": OURS,
     "cli/sample.py": f"{OURS}; {COUNTER}",
-    "cli/snapshot.py": OWN,
     "contrib/cluster/": JOB,
     "contrib/compat/": f"{NAMED}, as for the tools in whose place these modules are",
     "contrib/pytest_plugin/evidence.py": f"{NAMED}, or by a new name that nobody can guess; {COUNTER}",

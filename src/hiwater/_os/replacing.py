@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TextIO
+from typing import BinaryIO, TextIO
 
 
 @contextmanager
@@ -20,13 +21,23 @@ def replacing(path: Path, *, is_private: bool = False) -> Iterator[TextIO]:
             yield stream
         return
     target = path if is_private else path.resolve()  # a link stays a link
-    descriptor, name = tempfile.mkstemp(prefix=".hiwater-", dir=target.parent)
+    with whole_file(target, None if is_private else _mode_of(target)) as file:
+        stream = io.TextIOWrapper(file, encoding="utf-8", errors="backslashreplace")
+        yield stream
+        stream.flush()
+
+
+@contextmanager
+def whole_file(path: Path, mode: int | None = None) -> Iterator[BinaryIO]:
+    """A new file, its owner's alone unless `mode` says otherwise. At the end it takes the place of whatever is at
+    `path`; after an exception it is removed."""
+    descriptor, name = tempfile.mkstemp(prefix=".hiwater-", dir=path.parent)
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as stream:
-            yield stream
-            if not is_private:
-                _set_mode(stream.fileno(), name, _mode_of(target))
-        os.replace(name, target)
+        with os.fdopen(descriptor, "w+b") as file:
+            yield file
+            if mode is not None:
+                _set_mode(file.fileno(), name, mode)
+        os.replace(name, path)
     except BaseException:
         with suppress(FileNotFoundError):
             os.unlink(name)

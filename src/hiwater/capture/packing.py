@@ -10,11 +10,12 @@ import re
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from hiwater._os.replacing import whole_file
 from hiwater.capture import container, copying, destination, histories, run_folder, run_index
 from hiwater.capture.assemble import assemble
 from hiwater.capture.container import COPIED_AT_ONCE, Member
@@ -153,19 +154,11 @@ def write(captures: Iterable[Packed], rows: Iterable[Row], stream: IO[bytes]) ->
 def write_file(captures: Iterable[Packed], rows: Iterable[Row], path: str) -> int:
     """Write a merged capture to `path`, which is replaced when it is complete; how many different captures are in
     it. Raises CaptureUnwritable."""
-    target = os.path.realpath(path)
     try:
-        descriptor, made = tempfile.mkstemp(prefix=".hiwater-merge-", dir=os.path.dirname(target))
-        try:
-            with os.fdopen(descriptor, "w+b") as stream:
-                count = write(captures, rows, stream)
-            os.replace(made, target)  # readable only by its owner, as a capture
-        finally:
-            with suppress(FileNotFoundError):
-                os.unlink(made)
+        with whole_file(Path(os.path.realpath(path))) as stream:  # readable only by its owner, as a capture
+            return write(captures, rows, stream)
     except OSError as error:
         raise destination.explain(path, error) from error
-    return count
 
 
 def _entry(name: str, method: int, size: int = 0) -> zipfile.ZipInfo:

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import argparse
 import os
-import tempfile
-from contextlib import suppress
 from pathlib import Path
 
+from hiwater._os.replacing import whole_file
 from hiwater.capture import copying, destination, find, reader
 from hiwater.cli.messages import say
 from hiwater.cli.parsing import Parser
@@ -46,7 +45,11 @@ def run(arguments: argparse.Namespace) -> int:
         content = copying.copy(descriptor, pid)
     finally:
         os.close(descriptor)
-    _write(output, content)
+    try:
+        with whole_file(Path(output)) as stream:
+            stream.write(content)
+    except OSError as error:
+        raise destination.explain(output, error) from error
     if not arguments.quiet:
         say(
             f"snapshot of {arguments.source} written to {arguments.output}: read it with `hiwater report {arguments.output} --at end`"
@@ -63,18 +66,3 @@ def _open(source: str, pid: int | None) -> int:
         return reader.open_file(follower.path)
     finally:
         follower.close()
-
-
-def _write(path: str, content: bytearray) -> None:
-    """Put a file with this content at `path`, whole or not at all, readable only by its owner. Raises
-    CaptureUnwritable."""
-    made = ""
-    try:
-        descriptor, made = tempfile.mkstemp(prefix=".hiwater-snapshot-", dir=os.path.dirname(path))
-        with os.fdopen(descriptor, "wb") as stream:
-            stream.write(content)
-        os.replace(made, path)
-    except OSError as error:
-        with suppress(FileNotFoundError):
-            os.unlink(made)
-        raise destination.explain(path, error) from error
