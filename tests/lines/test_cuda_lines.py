@@ -11,7 +11,7 @@ import hiwater.contrib.torch  # noqa: E402 - after torch is known to be there
 from cuda_double import Card, installed  # noqa: E402 - the same
 from cuda_double.versions import VERSIONS  # noqa: E402 - the same
 from hiwater.contrib.torch.trainers.phases import Phases  # noqa: E402 - the same
-from hiwater.meters.devices.totals import RunningTotals  # noqa: E402 - the same
+from hiwater.meters.devices.statistics import RunningTotals  # noqa: E402 - the same
 
 MIB = 1 << 20
 TOTALS = ("allocated_bytes.all.allocated", "allocated_bytes.all.freed", "allocation.all.allocated", "num_device_alloc")

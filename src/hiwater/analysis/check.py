@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
-from hiwater.analysis import process_pairs
 from hiwater.analysis.baseline import FIGURES, Compared, Entry, Tolerance, compare_figure, this_environment
 from hiwater.analysis.diff import compare_as_recorded
+from hiwater.analysis.matching import process_pairs
 from hiwater.analysis.user_lines import rank_lines
 from hiwater.capture import Capture, Frame, Run
 from hiwater.capture.program import name_of
@@ -241,7 +241,7 @@ def _held_against(name: str, entry: Entry, limits: Mapping[str, int]) -> Iterato
 def _causes(before: Run | None, now: Run, moment: str) -> Iterator[Cause]:
     """The lines that grew most, in the process that grew most. Without captures to compare with: those that held
     most, in the largest process."""
-    pairs = process_pairs.pairs(before.captures, now.captures) if before is not None else []
+    pairs = process_pairs(before.captures, now.captures) if before is not None else []
     comparisons = [compare_as_recorded(*pair, at=moment) for pair in pairs if not any(one.is_timeline for one in pair)]
     if comparisons:
         worst = max(comparisons, key=lambda one: one.allocated.change or 0)

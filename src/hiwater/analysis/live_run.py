@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hiwater.analysis.live import LiveProcess
 from hiwater.analysis.live_all import AllProcesses
-from hiwater.capture import find, opening, run_folder, run_index
+from hiwater.capture import follow, opening, run_folder, run_index
 from hiwater.capture.follow import Follower
 from hiwater.capture.run_index import Row, Unrecorded
 from hiwater.errors import CaptureError, MissingCapture
@@ -141,7 +141,7 @@ def open_run(target: str) -> LiveRun:
     """The run that `target` names: a number is that of a process, everything else the path of a capture or of a
     run's folder. Raises CaptureError, NoSuchProcess or ProcessNotReadable."""
     if target.isdecimal():
-        named = find.capture_of(int(target))
+        named = follow.capture_of(int(target))
         return LiveRun(named, run_folder.folder_of(named.path))
     places = run_folder.places(target)
     main = Path(target) if places is None else places.main

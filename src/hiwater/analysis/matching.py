@@ -1,4 +1,5 @@
-"""Which frame of one recording is which of another, although files were moved and lines shifted.
+"""Which frame of one recording is which of another, although files were moved and lines shifted; and which process of
+one run is which of another.
 
 Three steps, each on what the one before it found:
 
@@ -12,7 +13,7 @@ Three steps, each on what the one before it found:
 from __future__ import annotations
 
 import difflib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
@@ -20,9 +21,9 @@ from pathlib import PurePosixPath
 import numpy as np
 
 from hiwater.analysis import sums
-from hiwater.analysis.definitions import functions_of_codes
+from hiwater.analysis.call_tree import functions_of_codes
 from hiwater.analysis.naming import function_of, place_of
-from hiwater.capture import Frame, program
+from hiwater.capture import Capture, Frame, program
 from hiwater.capture.tables import Tables
 
 SourceText = Callable[[str, int], str]  # the text of a line of a file; "" where it is not known as it was when it ran
@@ -254,3 +255,26 @@ def _tail(file: str, parts: int) -> str:
     """The last parts of a path; "" for one that has fewer."""
     pieces = file.split("/")
     return "/".join(pieces[-parts:]) if file.startswith("/") and len(pieces) > parts else ""
+
+
+def process_pairs(before: Sequence[Capture], after: Sequence[Capture]) -> list[tuple[Capture, Capture]]:
+    """Pairs of processes of two runs: by equal rank and program, then by the order of their starts.
+
+    Two single processes are a pair, whatever their names are.
+    """
+    if len(before) == len(after) == 1:
+        return [(before[0], after[0])]
+    named = [_by_role(captures) for captures in (before, after)]
+    return [(capture, named[1][role]) for role, capture in named[0].items() if role in named[1]]
+
+
+def _by_role(captures: Sequence[Capture]) -> dict[tuple[str, str, int], Capture]:
+    found: dict[tuple[str, str, int], Capture] = {}
+    known = Counter[tuple[str, str]]()
+    for capture in sorted(captures, key=lambda one: (one.process.started_unix_ns, one.process.pid)):
+        program = capture.process.argv[0].rsplit("/", 1)[-1] if capture.process.argv else ""
+        program = capture.device or program
+        rank = capture.facts.get("rank", "")
+        found[rank, program, known[rank, program]] = capture
+        known[rank, program] += 1
+    return found

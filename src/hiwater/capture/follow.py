@@ -15,11 +15,13 @@ from typing import Any
 
 import numpy as np
 
+from hiwater._os import mapped_files
+from hiwater._os.process_identity import start_ticks_of
 from hiwater.capture import process, reader
 from hiwater.capture.layout import Table
 from hiwater.capture.references import Records
 from hiwater.capture.tables import Tables
-from hiwater.errors import CorruptCapture
+from hiwater.errors import CaptureError, CorruptCapture, MissingCapture, ProcessNotReadable
 
 _OF_SUMS = frozenset({"facts", "strings", "string_bytes", "timeline", "slices", "pressure", "relatives"})
 _CHANGE_IN_PLACE = frozenset({"accounts", "account_peaks", "devices", "pressure", "scopes"})
@@ -129,3 +131,30 @@ class _GrowingTable:
         shown = self._room[: min(count, self.count)]
         shown.flags.writeable = False
         return shown
+
+
+def pid_in(source: str) -> int | None:
+    """The number of a process where a command was given one, and no file of this name."""
+    return int(source) if source.isdecimal() and not os.path.exists(source) else None
+
+
+def capture_of(pid: int) -> Follower:
+    """The capture that this process maps, opened. Raises NoSuchProcess, ProcessNotReadable or MissingCapture."""
+    refused = None
+    for place in mapped_files.places(pid):
+        if not os.access(place, os.R_OK):
+            refused = place
+            continue
+        with suppress(CaptureError):
+            follower = Follower(place, pid)
+            if follower.header["process_start_ticks"] == start_ticks_of(pid):
+                return follower
+            follower.close()
+    if refused is not None:
+        raise ProcessNotReadable(
+            f"process {pid} has mapped {refused!r}, which cannot be read",
+            "if it is the capture, run hiwater as its owner or as root",
+        )
+    raise MissingCapture(
+        f"process {pid} has no recording", "start the program with `hiwater run`, or call `hiwater.record()` in it"
+    )

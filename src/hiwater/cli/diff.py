@@ -93,8 +93,8 @@ def parse_limit(text: str) -> Limit:
 
 
 def _compare(arguments: argparse.Namespace, limit: Limit | None) -> DiffReport:
-    from hiwater.analysis import process_pairs
     from hiwater.analysis.diff import compare_as_recorded, judge
+    from hiwater.analysis.matching import process_pairs
     from hiwater.capture.native_frames import Frames
     from hiwater.report import native_frames
     from hiwater.report.diff_request import DiffReport
@@ -102,7 +102,7 @@ def _compare(arguments: argparse.Namespace, limit: Limit | None) -> DiffReport:
     sides = [report_verb.open_run([path], arguments.kind).captures for path in (arguments.before, arguments.after)]
     for remark in native_frames.compare(sides, Frames(arguments.frames), is_page=arguments.format == "html"):
         say(remark)
-    pairs = process_pairs.pairs(*sides)
+    pairs = process_pairs(*sides)
     if not pairs:
         raise BadRequest("the two captures have no process in common", "give one process of each, as all.hiw/NAME")
     comparisons = [

@@ -12,7 +12,7 @@ import time
 
 from hiwater.analysis.holders import Holders, find_holders
 from hiwater.analysis.source import Sources
-from hiwater.capture import find, holder_request
+from hiwater.capture import follow, holder_request
 from hiwater.capture.follow import Follower
 from hiwater.capture.holders import last_search, read_searches
 from hiwater.capture.tables import Tables
@@ -83,8 +83,8 @@ def _what(arguments: argparse.Namespace) -> str:
 
 def _searched(arguments: argparse.Namespace) -> tuple[Tables, int | None, int | None]:
     """The tables, and which search is to be shown, and since which one."""
-    pid = find.pid_in(arguments.source)
-    follower = find.capture_of(pid) if pid is not None else _living(arguments)
+    pid = follow.pid_in(arguments.source)
+    follower = follow.capture_of(pid) if pid is not None else _living(arguments)
     if follower is None:
         if arguments.wait is not None:
             raise BadRequest(

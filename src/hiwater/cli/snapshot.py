@@ -11,7 +11,7 @@ import os
 from pathlib import Path
 
 from hiwater._os.replacing import whole_file
-from hiwater.capture import copying, destination, find, reader
+from hiwater.capture import copying, destination, follow, reader
 from hiwater.cli.messages import say
 from hiwater.cli.parsing import Parser
 from hiwater.errors import UsageError
@@ -37,7 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Copy, and return the exit code. Raises HiwaterError."""
     output = destination.absolute(arguments.output)
     destination.check(output)
-    pid = find.pid_in(arguments.source)
+    pid = follow.pid_in(arguments.source)
     descriptor = _open(arguments.source, pid)
     try:
         if os.path.exists(output) and os.path.samestat(os.stat(output), os.fstat(descriptor)):
@@ -61,7 +61,7 @@ def _open(source: str, pid: int | None) -> int:
     """An open descriptor of the capture. Raises NoSuchProcess, ProcessNotReadable or MissingCapture."""
     if pid is None:
         return reader.open_file(Path(source))
-    follower = find.capture_of(pid)
+    follower = follow.capture_of(pid)
     try:
         return reader.open_file(follower.path)
     finally:

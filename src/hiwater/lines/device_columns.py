@@ -7,7 +7,7 @@ import difflib
 from dataclasses import dataclass, field
 
 from hiwater.errors import UnknownStatistic
-from hiwater.meters.devices.totals import is_total
+from hiwater.meters.devices.statistics import is_total
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

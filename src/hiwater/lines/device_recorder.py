@@ -13,7 +13,7 @@ import threading
 import weakref
 
 from hiwater._os import portable
-from hiwater.meters.devices.totals import is_total
+from hiwater.meters.devices.statistics import is_total
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

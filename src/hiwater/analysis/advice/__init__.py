@@ -10,10 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from hiwater.analysis.advice.finding import Figure, Finding, Rule, Saving
-from hiwater.analysis.advice.kept_memory import arenas, forked, malloc_trim
-from hiwater.analysis.advice.object_columns import object_columns
 from hiwater.analysis.advice.recorded import Recorded
-from hiwater.analysis.advice.untouched import untouched
+from hiwater.analysis.advice.rules import arenas, forked, malloc_trim, object_columns, untouched
 from hiwater.capture import Capture
 
 __all__ = ["MOST_FINDINGS", "Figure", "Finding", "Rule", "Saving", "findings_of"]

@@ -12,8 +12,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from hiwater.meters.devices.peaks import SharedPeaks
-from hiwater.meters.devices.statistics import currents_and_peaks, leaves
-from hiwater.meters.devices.totals import RunningTotals
+from hiwater.meters.devices.statistics import RunningTotals, currents_and_peaks, leaves
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -1,5 +1,5 @@
-"""Resident memory that no live object needs: arenas and heaps that few objects keep, and forked pages that became
-private."""
+"""The rules of advice: columns of pandas with one Python object for each value; memory that was allocated and never
+written to; and resident memory that no live object needs."""
 
 from __future__ import annotations
 
@@ -8,10 +8,92 @@ from collections.abc import Iterator
 import numpy as np
 
 from hiwater.analysis import sums
-from hiwater.analysis.advice.finding import PRIVATE, RESIDENT_END, Figure, Finding, Rule, Saving
+from hiwater.analysis.advice.finding import ALLOCATED, PRIVATE, RESIDENT_END, Figure, Finding, Rule, Saving
 from hiwater.analysis.advice.recorded import Bools, Recorded
 from hiwater.capture import ResidencySnapshot
 from hiwater.capture.paths import Frame
+
+_MANY, _SMALL_BYTES = 50_000, 256
+_MAKERS = ("pandas/io/parsers/", "pandas/core/dtypes/astype.py", "pandas/core/arrays/string_.py")
+_OTHERWISE = ("category", "pyarrow", "Categorical")
+_EACH = 24
+"""What each object needs beside its value, in bytes: at least 16 of header, and a pointer of 8 in the column."""
+
+
+def object_columns(recorded: Recorded) -> Iterator[Finding]:
+    """A line with very many small objects that pandas' parsers, or its conversion to text, made."""
+    made = recorded.is_kind("python") & recorded.through(lambda file, _: any(part in file for part in _MAKERS))
+    for frame, accounts in recorded.rows(made):
+        held = recorded.at_peak(accounts)
+        blocks = int(np.maximum(recorded.peak.blocks[accounts], 0).sum())
+        said = recorded.source_line(frame)
+        if blocks < _MANY or held > blocks * _SMALL_BYTES or any(word in said for word in _OTHERWISE):
+            continue
+        evidence = (
+            recorded.figure("Python objects of a column", held, "at the peak"),
+            recorded.figure("in", blocks, "at the peak", "blocks"),
+        )
+        bound = recorded.saved_at_peak(accounts, min(1.0, blocks * _EACH / max(1, held)))
+        saving = Saving(bound.least_bytes, held, bound.measures)
+        yield Finding(
+            Rule.object_column, frame, evidence, saving,
+            "Keep the values as numbers or dates if they are; otherwise read them with pyarrow as dtype string[pyarrow]. "
+            "Where few values repeat, dtype category saves more.",
+        )  # fmt: skip
+
+
+_MANY_TIMES = 16  # so often a container was allocated anew while it grew
+_ASKED_FOR = (
+    "",
+    "numpy",
+)  # whose blocks have the size that the line asked for; buffers inside other libraries are their own affair
+_CONDITION = "Leave it if the program reads the zeros there, or needs the room at other times: it takes no RAM."
+_MEASURED = "allocated and in no residency snapshot in RAM, exact to a page"
+
+
+def untouched(recorded: Recorded) -> Iterator[Finding]:
+    """A line whose large blocks were never wholly in RAM. A container that grew step by step has a rule of its own."""
+    if not recorded.never_touched or recorded.capture.process.ended != "exit":
+        return
+    is_asked_for = np.isin(recorded.library, _ASKED_FOR)
+    for frame, accounts in recorded.rows(recorded.counted & is_asked_for):
+        unused = _never_touched(recorded, accounts)
+        if not unused:
+            continue
+        held = recorded.at_peak(accounts)
+        has_grown = _has_grown(recorded, accounts)
+        evidence = (
+            recorded.figure("capacity" if has_grown else "allocated", held, "at the peak"),
+            Figure("never touched", unused, "bytes", _MEASURED),
+        )
+        bound = recorded.saved_at_peak(accounts, min(1.0, unused / max(1, held)))
+        saving = Saving(min(unused, bound.least_bytes), unused, ALLOCATED)
+        if has_grown:
+            change = "Give the container its final size from the start, or build it from an iterator of known length."
+            yield Finding(Rule.over_allocated, frame, evidence, saving, change)
+        else:
+            yield Finding(Rule.untouched, frame, evidence, saving, "Allocate only what is used.", _CONDITION)
+
+
+def _never_touched(recorded: Recorded, accounts: Bools) -> int:
+    """The bytes of these accounts that no residency snapshot saw in RAM, of blocks that are live at the end: the
+    snapshot there has seen them after the program's last write."""
+    held = np.minimum(recorded.peak.bytes, recorded.end.bytes)
+    nodes = set(recorded.node[accounts].tolist())
+    return sum(
+        min(unused, max(0, int(held[accounts & (recorded.node == node)].sum())))
+        for node, unused in recorded.never_touched.items()
+        if node in nodes
+    )
+
+
+def _has_grown(recorded: Recorded, accounts: Bools) -> bool:
+    """Whether these are containers of Python's that were allocated anew again and again, each time larger."""
+    grown = accounts & (recorded.library == "") & recorded.is_kind("python")
+    grown &= recorded.total_blocks >= _MANY_TIMES * np.maximum(recorded.peak.blocks, 1)
+    grown &= recorded.total_bytes >= 3 * recorded.peak.bytes
+    return recorded.at_peak(grown) * 2 > recorded.at_peak(accounts)
+
 
 _SMALL_OBJECT, _SMALL_BLOCK = 512, 128 << 10  # the largest of pymalloc's, and of those that malloc keeps in its heaps
 _ARENA, _POOLS = 1 << 20, 32 * (16 << 10)  # one arena, and one pool of each of the 32 sizes
