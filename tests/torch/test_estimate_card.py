@@ -136,12 +136,13 @@ class Hidden:
     net = None
 
 
-def test_a_backward_into_what_nobody_is_seen_to_own_is_noted():
+@pytest.mark.parametrize("given", ["objects", "built"])
+def test_a_backward_into_what_nobody_is_seen_to_own_is_noted(given):
     def build():
         Hidden.net = nn.Linear(64, 64, bias=False)
         return (lambda x: getattr(Hidden, "net")(x).sum()), torch.randn(2, 64)  # noqa: B009 - so that it is found late
 
-    (note,) = built(build).notes
+    (note,) = (estimate(*build()) if given == "objects" else built(build)).notes
     assert note.startswith("backward reaches 16,384 bytes of tensors of no module or optimizer in sight")
 
 

@@ -13,6 +13,7 @@ import inspect
 import json
 import os
 import sys
+import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import astuple
 from typing import Any
@@ -23,6 +24,8 @@ from hiwater.contrib.torch.estimate.processes import ask_fork, send
 from hiwater.errors import BadRequest, NotFound, NotRunnable
 
 Maker = Callable[[int | None], tuple[Any, ...]]
+_earlier: list[weakref.ref[Any]] = []
+"""The tensors from before the first step, which the collector no longer traverses."""
 
 
 def main(descriptor: int) -> None:
@@ -48,6 +51,8 @@ def settled_and_done(make: Callable[[], Maker], request: Mapping[str, Any]) -> A
         cpu_kernels.install()
         unseen.install()
     made = make()
+    if request["mode"] == "train":
+        _earlier.extend(map(weakref.ref, _tensors()))
     gc.freeze()  # torch has many objects, none of which the collector has to traverse again
     if request["task"] == "largest_batch":
         return _largest_batch(made, request)
@@ -159,15 +164,20 @@ def _fake_mode() -> Any:
     return FakeTensorMode(allow_non_fake_inputs=True)
 
 
-def _note_on_unowned(job: Any) -> list[str]:
-    """What a backward gave gradients to, although it belongs to no module, optimizer or input that is known."""
+def _tensors() -> list[Any]:
+    """All that the collector traverses."""
     import torch
 
+    return [one for one in gc.get_objects() if issubclass(type(one), torch.Tensor)]
+
+
+def _note_on_unowned(job: Any) -> list[str]:
+    """What a backward gave gradients to, although it belongs to no module, optimizer or input that is known."""
     if not job.is_training:
         return []
-    gc.unfreeze()
     known = {id(tensor) for tensor in (*job.parameters(), *job.captured)}
-    tensors = [one for one in gc.get_objects() if issubclass(type(one), torch.Tensor) and id(one) not in known]
+    alive = [*_tensors(), *(one for each in _earlier if (one := each()) is not None)]
+    tensors = [one for one in alive if id(one) not in known]
     unowned = [one for one in tensors if one.is_leaf and one.requires_grad and one.grad is not None]
     size = sum(one.untyped_storage().nbytes() for one in unowned)
     if not size:
