@@ -80,92 +80,82 @@ def forked(monkeypatch):
 
 
 @pytest.fixture
-def script(tmp_path):
+def script(tmp_path, monkeypatch):
+    """train.py in the current folder."""
+    monkeypatch.chdir(tmp_path)
     path = tmp_path / "train.py"
     path.write_text(SCRIPT)
     return path
 
 
-def hiwater(*words, cwd=None, check=None):
-    done = run_hiwater("estimate", *words, folder=cwd)
-    assert "Traceback" not in done.stderr
-    if check is not None:
-        assert done.returncode == check, done.stderr
-    return done
+@pytest.fixture
+def said(script, forked, capfd):
+    """Runs the command, and returns what it printed."""
+
+    def run(*words, exits):
+        assert main(["estimate", *words]) == exits
+        return capfd.readouterr().out
+
+    return run
 
 
 # With torch
 
 
-def test_a_figure_that_is_known_to_be_too_low_has_an_exit_code_of_its_own(script):
-    pytest.importorskip("torch")
-    told = json.loads(hiwater(f"{script}:recurrent", "--format", "json", check=3).stdout)
+def test_a_figure_that_is_known_to_be_too_low_has_an_exit_code_of_its_own(said):
+    told = json.loads(said("train.py:recurrent", "--format", "json", exits=3))
     assert told["fits"] is None and "LSTM" in told["low_because"][0] and told["margin_bytes"] > 0
-    hiwater(f"{script}:recurrent", "-d", "cpu", check=0)
-    hiwater(f"{script}:recurrent", "-d", "513MiB", check=1)
-    found = hiwater(f"{script}:recurrent", "-d", "600MiB", "--largest-batch", check=3).stdout
+    said("train.py:recurrent", "-d", "cpu", exits=0)
+    said("train.py:recurrent", "-d", "513MiB", exits=1)
+    found = said("train.py:recurrent", "-d", "600MiB", "--largest-batch", exits=3)
     assert found.startswith("unknown: no batch above ")
 
 
-def test_text_names_the_verdict_the_peak_and_what_is_not_counted(script):
-    pytest.importorskip("torch")
-    done = hiwater(f"{script}:build", "-d", "T4", check=0)
-    assert "fits on NVIDIA T4 16GB" in done.stdout
+def test_text_names_the_verdict_the_peak_and_what_is_not_counted(said):
+    text = said("train.py:build", "-d", "T4", exits=0)
+    assert "fits on NVIDIA T4 16GB" in text
     for word in (
-        "optimizer state",
-        "linear",
-        "Net.forward",
-        "peak of step",
-        "not counted",
-        "estimated, not measured",
-        "(assumed)",
-    ):
-        assert word in done.stdout
-    assert "word of the program" not in done.stdout
-    assert "word of the program" in done.stderr
+        "optimizer state", "linear", "Net.forward", "peak of step", "not counted", "estimated, not measured", "(assumed)",
+    ):  # fmt: skip
+        assert word in text
 
 
 def test_json_is_as_its_schema_says_and_a_module_is_found(script):
+    """By a process of the command, and the new interpreter that it starts."""
     pytest.importorskip("torch")
-    done = hiwater("-m", "train:build", "--batch", "4", "--format", "json", "-d", "600MiB", cwd=script.parent, check=0)
+    words = ("-m", "train:build", "--batch", "4", "--format", "json", "-d", "600MiB")
+    done = run_hiwater("estimate", *words, folder=script.parent, check=True)
+    assert "word of the program" in done.stderr and "Traceback" not in done.stderr
     said = json.loads(done.stdout)
     schemas.check(said, "estimate")
     assert (said["batch_size"], said["fits"], said["device"]) == (4, True, "600MiB")
     assert said["at_peak"]["categories"]["inputs"] == 4 * 256 * 4
 
 
-def test_a_change_that_fails_does_not_lose_the_others(script, forked, capfd, monkeypatch):
-    monkeypatch.chdir(script.parent)
-    assert main(["estimate", "train.py:dies_of_half", "--try", "all", "--format", "json"]) == 0
-    said = json.loads(capfd.readouterr().out)
-    schemas.check(said, "estimate")
-    checkpointing, bf16, optimizer, batch = said["tries"]
+def test_a_change_that_fails_does_not_lose_the_others(said):
+    told = json.loads(said("train.py:dies_of_half", "--try", "all", "--format", "json", exits=0))
+    schemas.check(told, "estimate")
+    checkpointing, bf16, optimizer, batch = told["tries"]
     assert "does not know the model's blocks" in checkpointing["problem"]
     assert "died with exit code 3" in batch["problem"] and batch["peak_allocated_bytes"] is None
     for one in (bf16, optimizer):
-        assert one["difference_bytes"] == one["peak_allocated_bytes"] - said["peak_allocated_bytes"]
+        assert one["difference_bytes"] == one["peak_allocated_bytes"] - told["peak_allocated_bytes"]
         assert one["fits"] and one["change"] and one["price"]
-    assert main(["estimate", "train.py:build", "--batch", "512", "--try", "batch,checkpointing"]) == 0
-    shown = capfd.readouterr().out.splitlines()
+    shown = said("train.py:build", "--batch", "512", "--try", "batch,checkpointing", exits=0).splitlines()
     assert "forward" in shown[1] or "backward" in shown[1]
     assert [line for line in shown if "batch of 256 instead of 512" in line and " -" in line and " yes " in line]
     assert [line for line in shown if "checkpointing" in line and "not tried" in line]
 
 
-def test_what_does_not_fit_exits_with_one(script):
-    pytest.importorskip("torch")
-    done = hiwater(f"{script}:build", "--batch", "4096", "-d", "600MiB", check=1)
-    assert "does not fit on 600MiB" in done.stdout
-    assert "missing" in done.stdout
+def test_what_does_not_fit_exits_with_one(said):
+    text = said("train.py:build", "--batch", "4096", "-d", "600MiB", exits=1)
+    assert "does not fit on 600MiB" in text and "missing" in text
 
 
-def test_the_largest_batch_as_a_page(script, tmp_path):
-    pytest.importorskip("torch")
-    page = tmp_path / "page.html"
-    hiwater(
-        f"{script}:build", "--largest-batch", "--at-most", 64, "--format", "html", "-o", page, "-d", "4GiB", check=0
-    )
-    text = page.read_text()
+def test_the_largest_batch_as_a_page(said):
+    words = ("--largest-batch", "--at-most", "64", "--format", "html", "-o", "page.html", "-d", "4GiB")
+    said("train.py:build", *words, exits=0)
+    text = Path("page.html").read_text()
     assert "largest batch that fits: 64 and more would" in text
     assert "http" not in text.replace("http://www.w3.org", "")
 
@@ -182,8 +172,7 @@ def test_the_largest_batch_as_a_page(script, tmp_path):
         ("train.py:fails", (), 126, "failed at .*train.py:44 with ValueError: no such data"),
     ],
 )
-def test_wrong_functions_get_one_line_and_a_way_out(script, forked, capfd, monkeypatch, target, options, code, message):
-    monkeypatch.chdir(script.parent)
+def test_wrong_functions_get_one_line_and_a_way_out(script, forked, capfd, target, options, code, message):
     assert main(["estimate", target, *options]) == code
     said = [line for line in capfd.readouterr().err.splitlines() if "hiwater:" in line]
     assert len(said) == 1
@@ -204,7 +193,6 @@ def test_a_row_has_the_peaks_of_a_card_beside_the_estimate(script, forked, monke
         with installed():
             return on_card.measured(lambda: worker.made_by_calling(lambda: (step, 40 << 20)), request)
 
-    monkeypatch.chdir(script.parent)
     estimate = api.ask_interpreter
     monkeypatch.setattr(api, "ask_interpreter", ask)
     assert main(["estimate", "train.py:build", "--mode", "inference", "--record-row", "row.json"]) == 0
@@ -220,8 +208,7 @@ def test_a_row_has_the_peaks_of_a_card_beside_the_estimate(script, forked, monke
     assert document["about"].keys() > others[0]["about"].keys()
 
 
-def test_without_a_card_no_row_is_written(script, forked, capfd, monkeypatch):
-    monkeypatch.chdir(script.parent)
+def test_without_a_card_no_row_is_written(script, forked, capfd):
     assert main(["estimate", "train.py:build", "--record-row", "row.json"]) == 125
     assert "torch finds no card on this machine" in capfd.readouterr().err
     assert not (script.parent / "row.json").exists()
@@ -259,8 +246,7 @@ def test_without_torch_it_says_what_to_install(capfd, monkeypatch):
     assert "pip install 'hiwater[torch]'" in capfd.readouterr().err
 
 
-def test_a_missing_file_and_an_unwritable_output(script, forked, capfd, monkeypatch):
-    monkeypatch.chdir(script.parent)
+def test_a_missing_file_and_an_unwritable_output(script, forked, capfd):
     assert main(["estimate", "gone.py:build"]) == 127
     assert "there is no file" in capfd.readouterr().err
     assert (

@@ -31,8 +31,8 @@ def built_on_card(build, **options):
     return hiwater.contrib.torch.estimate.largest_batch(lambda batch_size: build(), largest=1, **options).estimate
 
 
-def kernels():
-    specification = importlib.util.spec_from_file_location("kernels", SCORE / "kernels.py")
+def programs_of(name):
+    specification = importlib.util.spec_from_file_location(name, SCORE / f"{name}.py")
     module = importlib.util.module_from_spec(specification)
     specification.loader.exec_module(module)
     return module
@@ -73,7 +73,7 @@ def test_published_peaks_of_kernels_are_met(row):
         row["program"] == "heads_and_divergence"
     ):  # of the smallest, the published figure is 11 MiB less than its step takes
         size, mebibytes = list(row["mebibytes"].items())[1]
-    build = getattr(kernels(), row["program"])
+    build = getattr(programs_of("kernels"), row["program"])
     found = built_on_card(lambda: build(int(size)), device=row["card"], steps=1)
     assert found.peak_allocated_bytes == pytest.approx(mebibytes * 2**20, rel=1e-6)
 
