@@ -318,7 +318,7 @@ cuda[0].malloc(3 << 20)
 def test_the_engines_own_call_may_fall_due_in_the_middle_of_the_initialisation(tmp_path, version, place):
     program = tmp_path / "inside.py"
     program.write_text(INSIDE.format(helpers=str(HELPERS), version=version, place=place))
-    done = run_hiwater("run", "-o", tmp_path / "run.hiw", program)
+    done = run_hiwater("run", "-o", tmp_path / "run.hiw", program, loaded=("torch",))
     assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
     (device,) = hiwater.open(tmp_path / "run.hiw").device_histories
     assert device.peak.allocated_bytes == 3 << 20 and device.live_before_bytes == 0

@@ -41,9 +41,9 @@ cuda = cuda_double.install(2)
 SETUP = WAIT + CUDA
 
 
-def run(tmp_path, body, *, setup=SETUP, expect=0):
+def run(tmp_path, body, *, setup=SETUP, expect=0, loaded=("torch",)):
     (tmp_path / "program.py").write_text(setup + body)
-    done = run_hiwater("run", "-o", "run.hiw", "program.py", folder=tmp_path)
+    done = run_hiwater("run", "-o", "run.hiw", "program.py", folder=tmp_path, loaded=loaded)
     assert done.returncode == expect, done.stderr
     return hiwater.open(tmp_path / "run.hiw"), done
 
@@ -66,6 +66,7 @@ cuda[1].malloc(5 << 20)
 wait(0.2)
 cuda[0].free(held)
 """,
+        loaded=(),
     )
 
 
@@ -150,7 +151,7 @@ class Slow:
 sys.meta_path.insert(0, Slow)  # before torch is loaded: from then on the engine may begin
 """
     body = "cuda.initialise(0)\ncuda[0].free(cuda[0].malloc(700 << 20))\nos._exit(3)\n"
-    capture, done = run(tmp_path, body, setup=WAIT + slow + CUDA, expect=3)
+    capture, done = run(tmp_path, body, setup=WAIT + slow + CUDA, expect=3, loaded=())
     assert done.stdout.splitlines() == ["begins"]
     assert [device.peak_allocated_bytes for device in capture.devices] == [700 * MIB]
 

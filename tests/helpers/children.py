@@ -1,4 +1,4 @@
-"""Runs `python -m hiwater` in a process of its own."""
+"""Runs `hiwater` in a process of its own."""
 
 from __future__ import annotations
 
@@ -17,12 +17,18 @@ def hiwater_command(*words: object) -> list[str]:
 
 
 def run_hiwater(
-    *words: object, folder: Path | None = None, environment: Mapping[str, str] | None = None, check: bool = False
+    *words: object,
+    folder: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    check: bool = False,
+    loaded: tuple[str, ...] = (),
 ) -> subprocess.CompletedProcess[str]:
     """Run `hiwater` with these words in a folder, with what `environment` adds; with `check` the test fails unless
-    it succeeds."""
+    it succeeds. `loaded` are packages that take long to import, and that its process has loaded before."""
     if warm_reader.reads(words, environment):
-        done = warm_reader.read([str(word) for word in words], folder, child_environment(environment))
+        loaded = warm_reader.READERS
+    if loaded:
+        done = warm_reader.hiwater([str(word) for word in words], folder, child_environment(environment), loaded)
     else:
         done = subprocess.run(
             hiwater_command(*words), cwd=folder, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False,

@@ -1,5 +1,5 @@
-"""Runs verbs that only read captures in forks of a process that has imported what they need. Imports are nine tenths
-of what they cost; all else is as in `python -m hiwater`."""
+"""Runs verbs that only read captures, and programs that use torch, in forks of a process that has imported what they
+need. Imports are nine tenths of what they cost; all else is as in `python -m hiwater`."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from typing import IO
 from waiting import PATIENCE_SECONDS
 
 READING = {"report", "leaks", "diff", "merge"}
+READERS = ("hiwater.capture", "hiwater.analysis", "hiwater.report", "hiwater.cli")
 
 
 def reads(words: tuple[object, ...], extra: Mapping[str, str] | None) -> bool:
@@ -25,9 +26,11 @@ def reads(words: tuple[object, ...], extra: Mapping[str, str] | None) -> bool:
     return bool(words) and words[0] in READING and not any(name.startswith(obeyed) for name in extra or {})
 
 
-def read(words: list[str], folder: Path | None, environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
-    """What a process with these words said, and its exit code."""
-    server = _server(os.getpid())
+def hiwater(
+    words: list[str], folder: Path | None, environment: Mapping[str, str], packages: tuple[str, ...]
+) -> subprocess.CompletedProcess[str]:
+    """What a process with these words said, and its exit code. It has imported these packages, and what is in them."""
+    server = _server(os.getpid(), packages)
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         files = [f"/proc/{os.getpid()}/fd/{file.fileno()}" for file in (out, err)]
         request = {"words": words, "folder": str(folder or Path.cwd()), "environment": dict(environment)}
@@ -42,11 +45,11 @@ def _text(file: IO[bytes]) -> str:
 
 
 @cache
-def _server(pid: int) -> subprocess.Popen[str]:
+def _server(pid: int, packages: tuple[str, ...]) -> subprocess.Popen[str]:
     """Of the process `pid`, a test's. No child of it: tests look at their trees of processes."""
     environment = os.environ | {"PYTHONDONTWRITEBYTECODE": "1", "OPENBLAS_NUM_THREADS": "1"}
     server = subprocess.Popen(
-        [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+        [sys.executable, __file__, *packages], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
     )
     server.wait()
     for pipe in (server.stdin, server.stdout):
@@ -54,7 +57,7 @@ def _server(pid: int) -> subprocess.Popen[str]:
     return server
 
 
-def _serve() -> None:
+def _serve(packages: list[str]) -> None:
     import gc
     import importlib
     import pkgutil
@@ -64,8 +67,9 @@ def _serve() -> None:
 
     if os.fork() != 0:
         os._exit(0)
-    for name in ("hiwater.capture", "hiwater.analysis", "hiwater.report", "hiwater.cli"):
-        for one in pkgutil.walk_packages(importlib.import_module(name).__path__, f"{name}."):
+    for name in packages:
+        package = importlib.import_module(name)
+        for one in pkgutil.walk_packages(package.__path__, f"{name}.") if name in READERS else ():
             with suppress(ImportError):  # of packages that are not installed
                 importlib.import_module(one.name)
     gc.freeze()
@@ -80,14 +84,16 @@ def _serve() -> None:
             os.environ.update(request["environment"])
             os.chdir(request["folder"])
             sys.argv = ["hiwater", *request["words"]]
+            sys.orig_argv[:] = [sys.executable, "-m", *sys.argv]
             try:
                 runpy.run_module("hiwater", run_name="__main__", alter_sys=True)
             except SystemExit as ended:
                 code = ended.code
+            atexit._run_exitfuncs()
             sys.stdout.flush()
             os._exit(code)  # taking down all those modules costs what importing them does
         print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 
 
 if __name__ == "__main__":
-    _serve()
+    _serve(sys.argv[1:])
