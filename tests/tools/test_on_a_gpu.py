@@ -5,14 +5,17 @@ import os
 import subprocess
 import sys
 import sysconfig
+from importlib.metadata import distribution
 from pathlib import Path
+from zipfile import ZipFile
 
 import gpu_golden
 from packages import skip_without
 from places import ROOT
 
-skip_without("torch", "scikit_build_core", "nanobind")
+skip_without("torch")
 
+SOURCES = ROOT / "src"
 SCRIPT = ROOT / "tools" / "on_a_gpu.py"
 CHECKS = ("recorded", "breakdown", "pools", "history", "shortage", "processes")
 GOLDEN = {"breakdown", "pools", "history", "shortage"}
@@ -33,9 +36,24 @@ def environment_with_torch(folder: Path) -> Path:
 
 
 def wheel(folder: Path) -> None:
-    """hiwater's wheel for this interpreter, from what is built."""
-    words = ["--quiet", "--no-build-isolation", "--no-deps", "--no-index", "--wheel-dir", str(folder), str(ROOT)]
-    subprocess.run([sys.executable, "-m", "pip", "wheel", *words], check=True, timeout=900)
+    """hiwater's wheel for this interpreter, of what is installed and of the sources. pip would build all of it anew."""
+    installed = distribution("hiwater")
+    files = {
+        str(path): path.locate() for path in installed.files or [] if path.suffix != ".pyc" and ".." not in path.parts
+    }
+    files |= {
+        str(path.relative_to(SOURCES)): path
+        for path in (SOURCES / "hiwater").rglob("*")
+        if path.is_file() and path.suffix != ".pyc"
+    }
+    tag = (installed.read_text("WHEEL") or "").partition("Tag: ")[2].split()[0]
+    folder.mkdir()
+    with ZipFile(folder / f"hiwater-{installed.version}-{tag}.whl", "w") as packed:
+        kept = {name: path for name, path in files.items() if "_editable_" not in name and not name.endswith("/RECORD")}
+        for name, path in kept.items():
+            packed.write(path, name)
+        record = f"hiwater-{installed.version}.dist-info/RECORD"
+        packed.writestr(record, "".join(f"{name},,\n" for name in [*kept, record]))
 
 
 def test_the_checks_hold_over_the_double_in_an_environment_of_its_own_without_an_index(tmp_path: Path) -> None:
