@@ -64,7 +64,8 @@ def run(kind, count, *options):
     with tempfile.TemporaryDirectory() as folder:
         capture = Path(folder, "run.hiw")
         done = subprocess.run(
-            [sys.executable, "-m", "hiwater", "run", "-q", "-o", str(capture), *options, __file__, "--measure", kind, str(count)],
+            [sys.executable, "-m", "hiwater", "run", "-q", "-o", str(capture), *options, __file__, "--measure", kind,
+                str(count)],
             stdout=subprocess.PIPE, text=True, check=True,
         )  # fmt: skip
         disk = sum(path.stat().st_blocks * 512 for path in Path(f"{capture}.d").glob("*"))

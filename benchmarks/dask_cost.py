@@ -79,7 +79,8 @@ def main() -> None:
     arguments = parser.parse_args()
     starts = start_milliseconds(arguments.rounds)
     print(
-        f"processor time of the start of a recording in a worker: median {statistics.median(starts):.1f} ms, lowest {min(starts):.1f} ms"
+        f"processor time of the start of a recording in a worker: median {statistics.median(starts):.1f} ms, "
+        f"lowest {min(starts):.1f} ms"
     )
     plain, recorded = [], []
     with (
@@ -100,7 +101,8 @@ def main() -> None:
         alone, with_recording = (statistics.median(one[place] for one in turns) for turns in (plain, recorded))
         ratios = sorted(after[place] / before[place] for before, after in zip(plain, recorded, strict=True))
         print(
-            f"job, {name}: {alone:.2f} s alone, {with_recording:.2f} s recorded, ratio {statistics.median(ratios):.3f}, "
+            f"job, {name}: {alone:.2f} s alone, {with_recording:.2f} s recorded, ratio "
+            f"{statistics.median(ratios):.3f}, "
             f"quarters of the rounds {ratios[len(ratios) // 4]:.3f} to {ratios[-len(ratios) // 4]:.3f}"
         )
 

@@ -64,7 +64,8 @@ def main() -> None:
         searches = read_searches(opening.read(Path(folder, "run.hiw")))
     for search in searches:
         print(
-            f"{search.objects:,} objects: {search.duration_ns / 1e9:.2f} s, the program stood still for {search.pause_ns / 1e6:.1f} ms"
+            f"{search.objects:,} objects: {search.duration_ns / 1e9:.2f} s, the program stood still for "
+            f"{search.pause_ns / 1e6:.1f} ms"
         )
     print(f"private memory of the copy: {most / 1024:.0f} MiB at most")
 

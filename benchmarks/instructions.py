@@ -113,7 +113,8 @@ def compare(count: int, *, renew: bool) -> int:
         COMMITTED.write_text(json.dumps(committed, indent=1) + "\n")
     elif too_many:
         print(
-            f"An event takes the engine more instructions than {COMMITTED.name} has. Make it cheaper, or write the new\n"
+            f"An event takes the engine more instructions than {COMMITTED.name} has. Make it cheaper, or "
+            "write the new\n"
             "figures with `python benchmarks/instructions.py --renew`, and say in the commit what they are paid for.\n"
             f"They are of {committed['compiler']}: another compiler makes other code."
         )

@@ -70,14 +70,16 @@ def main() -> int:
     if importlib.util.find_spec("memory_profiler"):
         taken["memory_profiler"] = with_memory_profiler(chosen.lines)
     print(
-        f"{'':<26}{'ms':>9}{'more':>9}{'ratio':>8}{'ns a line':>11}   ({chosen.lines:,} lines, plain {plain * 1e3:.2f} ms)"
+        f"{'':<26}{'ms':>9}{'more':>9}{'ratio':>8}{'ns a line':>11}   ({chosen.lines:,} lines, plain "
+        f"{plain * 1e3:.2f} ms)"
     )
     figures = {}
     for name, seconds in taken.items():
         more = seconds - plain
         figures[name] = {"seconds": seconds, "more_seconds": more, "ns_a_line": more / chosen.lines * 1e9}
         print(
-            f"{name:<26}{seconds * 1e3:>9.2f}{more * 1e3:>9.2f}{seconds / plain:>8.0f}{more / chosen.lines * 1e9:>11.0f}"
+            f"{name:<26}{seconds * 1e3:>9.2f}{more * 1e3:>9.2f}{seconds / plain:>8.0f}"
+            f"{more / chosen.lines * 1e9:>11.0f}"
             f"   {SETUPS[name]}"
         )
     if chosen.json:

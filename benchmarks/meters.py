@@ -99,7 +99,8 @@ def main():
     over = []
     size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
     print(
-        f"Python {platform.python_version()}, Linux {os.uname().release.split('-')[0]}, {os.cpu_count()} CPUs, a process of {size} MiB\n"
+        f"Python {platform.python_version()}, Linux {os.uname().release.split('-')[0]}, {os.cpu_count()} "
+        f"CPUs, a process of {size} MiB\n"
     )
     print("| meter | reading, µs | read and reset, µs | peak | source |\n|---|---:|---:|---|---|")
     for name, now, read_and_reset, words in meter_rows():

@@ -53,7 +53,8 @@ def main() -> None:
     arguments = parser.parse_args()
     template = (ROOT / "src" / "hiwater" / "report" / "html" / "page.template.html").read_bytes()
     print(
-        f"page without data: {len(template):,} bytes, {len(gzip.compress(template, 9)):,} gzipped; {os.cpu_count()} cores"
+        f"page without data: {len(template):,} bytes, {len(gzip.compress(template, 9)):,} gzipped; "
+        f"{os.cpu_count()} cores"
     )
     print(f"{'capture':<22} {'made in':>9} {'peak':>11} {'page':>11}  in the browser")
     with tempfile.TemporaryDirectory() as name:

@@ -29,7 +29,8 @@ import hiwater.ray
 from hiwater.contrib.cluster.ray_worker import OFF, VARIABLE
 
 def init(environment):
-    ray.init(num_cpus=2, object_store_memory=100_000_000, include_dashboard=False, log_to_driver=False, runtime_env=environment)
+    ray.init(num_cpus=2, object_store_memory=100_000_000, include_dashboard=False, log_to_driver=False,
+        runtime_env=environment)
 """
 
 TASKS = (
@@ -107,7 +108,8 @@ def show_tasks(sample: str, pairs: int) -> None:
         ratios = sorted(one["sampled"] / one["plain"] for one in medians)
         least = {kind: min(one[kind] for one in medians) for kind in ("plain", "sampled")}
         print(
-            f"tasks, {what}: {statistics.median(ratios):.3f} times as long (quarters {ratios[len(ratios) // 4]:.3f} to {ratios[-len(ratios) // 4]:.3f}), "
+            f"tasks, {what}: {statistics.median(ratios):.3f} times as long (quarters "
+            f"{ratios[len(ratios) // 4]:.3f} to {ratios[-len(ratios) // 4]:.3f}), "
             f"of the least {least['sampled'] / least['plain']:.3f}; {1000 * least['plain']:.1f} ms for 20",
             flush=True,
         )
@@ -120,7 +122,8 @@ def show_starts(sample: str, turns: int) -> None:
             figures[kind] += run(STARTS, sample, kind)
     plain, sampled = ([statistics.median(column) for column in zip(*figures[kind], strict=True)] for kind in figures)
     print(
-        f"a worker starts in {plain[0]:.0f} ms, {sampled[0] - plain[0]:+.0f} ms if it is recorded; {sampled[1] - plain[1]:+.1f} ms of processor time"
+        f"a worker starts in {plain[0]:.0f} ms, {sampled[0] - plain[0]:+.0f} ms if it is recorded; "
+        f"{sampled[1] - plain[1]:+.1f} ms of processor time"
     )
 
 

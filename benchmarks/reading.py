@@ -60,8 +60,9 @@ def capture_of(stacks: int, seed: int = 7) -> bytes:
     tables.update(nodes=nodes, accounts=accounts, account_peaks=np.zeros(stacks + 1, DTYPES["account_peaks"]))
     live, blocks = int(accounts["live_bytes"].sum()), int(accounts["live_blocks"].sum())
     header = {
-        **small.header, "live_bytes": live, "slice_peak_bytes": live, "live_blocks": blocks, "slice_peak_blocks": blocks,
-        "generation": 2, "slice_peak_ns": 10**9, "ended_ns": 2 * 10**9, "state": 2, "exit_code": 0,
+        **small.header, "live_bytes": live, "slice_peak_bytes": live, "live_blocks": blocks,
+        "slice_peak_blocks": blocks, "generation": 2, "slice_peak_ns": 10**9, "ended_ns": 2 * 10**9, "state": 2,
+        "exit_code": 0,
     }  # fmt: skip
     return assemble(header, tables, shuffle=1)
 
@@ -100,7 +101,8 @@ def main() -> None:
         maker.start()
         maker.join()
         print(
-            f"{arguments.stacks:,} stacks, a capture of {capture.stat().st_size / 2**20:.0f} MiB, {os.cpu_count()} cores"
+            f"{arguments.stacks:,} stacks, a capture of {capture.stat().st_size / 2**20:.0f} MiB, "
+            f"{os.cpu_count()} cores"
         )
         print(f"{'format':<10} {'to a file':>10} {'to nothing':>10} {'peak MiB':>9} {'output MiB':>11}")
         for output_format in arguments.format or ("text", "json", "table", "tree", "collapsed", "svg"):
@@ -108,7 +110,8 @@ def main() -> None:
             seconds, peak, written = min(runs)
             unwritten = min(measure(capture, output_format, Path(os.devnull))[0] for _ in range(arguments.runs))
             print(
-                f"{output_format:<10} {seconds:>8.2f} s {unwritten:>8.2f} s {peak / 2**20:>9.0f} {written / 2**20:>11.1f}"
+                f"{output_format:<10} {seconds:>8.2f} s {unwritten:>8.2f} s {peak / 2**20:>9.0f} "
+                f"{written / 2**20:>11.1f}"
             )
 
 

@@ -27,7 +27,8 @@ MEASURE = Path(__file__).with_name("measure.py")
 # What overhead is quoted for. deep_stack, nothing but allocations under a deep stack, is the worst case and stands by
 # itself; the others are ours to look at sides that these leave out.
 STANDARD = (
-    "list_objects", "calls", "numpy_small", "malloc_blocks", "pandas_etl", "json_roundtrip", "imports", "threads_native",
+    "list_objects", "calls", "numpy_small", "malloc_blocks", "pandas_etl", "json_roundtrip", "imports",
+    "threads_native",
 )  # fmt: skip
 
 

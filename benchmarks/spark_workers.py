@@ -124,7 +124,8 @@ def main() -> None:
         ratios = [sampled / unrecorded for unrecorded, sampled in rounds]
         medians = [statistics.median(column) for column in zip(*rounds, strict=True)]
         print(
-            f"job: plain {medians[0]:.2f} s, sampled {medians[1]:.2f} s, ratio {statistics.median(ratios):.3f} (medians of {len(rounds)} turns)"
+            f"job: plain {medians[0]:.2f} s, sampled {medians[1]:.2f} s, ratio "
+            f"{statistics.median(ratios):.3f} (medians of {len(rounds)} turns)"
         )
 
 

@@ -21,7 +21,8 @@ BLOCKS = 20_000_000
 PROGRAM = """
 import ctypes, sys, threading, time
 churn = ctypes.CDLL(sys.argv[1])
-threads = [threading.Thread(target=lambda: churn.malloc_free(ctypes.c_size_t(int(sys.argv[3])))) for _ in range(int(sys.argv[2]))]
+threads = [threading.Thread(target=lambda: churn.malloc_free(ctypes.c_size_t(int(sys.argv[3]))))
+    for _ in range(int(sys.argv[2]))]
 begun = time.perf_counter()
 for thread in threads: thread.start()
 for thread in threads: thread.join()

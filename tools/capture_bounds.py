@@ -31,9 +31,11 @@ _HEADER = {
     ),
     "max_extents": ("at least `extents_used`", "`reader._check_header`"),
     "extents_used": (
-        f"all extents: at most {bounds.FREE_BYTES >> 20} MiB and {bounds.MOST_TIMES_STORED} times what the file takes on the disk", "`reader._check_room`"
+        (f"all extents: at most {bounds.FREE_BYTES >> 20} MiB and {bounds.MOST_TIMES_STORED} times what the "
+            "file takes on the disk"), "`reader._check_room`"
     ),
-    "table_count": ("for each table, its most records (below), and the room of its extents", "`reader._check_header`, `reader.read_records`"),
+    "table_count": ("for each table, its most records (below), and the room of its extents",
+        "`reader._check_header`, `reader.read_records`"),
     "state": ("1, 2, 3", "`reader._check_header`"),
     "epoch_index": ("0, 1", "`reader._check_header`"),
     "boot_id": ("40 bytes", "the schema"),
@@ -42,11 +44,15 @@ _HEADER = {
 }  # fmt: skip
 _SPECIAL = {
     ("strings", "offset"): ("inside `string_bytes`", _REFERENCES),
-    ("strings", "length"): (f"inside `string_bytes`; all together no longer than these; of a name {bounds.LONGEST_NAME_BYTES:,} B are read", f"{_REFERENCES}, `tables.Strings`"),
+    ("strings", "length"): (
+        ("inside `string_bytes`; all together no longer than these; "
+            f"of a name {bounds.LONGEST_NAME_BYTES:,} B are read"), f"{_REFERENCES}, `tables.Strings`",
+    ),
     ("nodes", "parent"): ("an earlier record of `nodes`", _REFERENCES),
     ("accounts", "kind"): ("a kind of memory", _REFERENCES),
     ("slices", "first_entry"): ("a range inside `slice_entries`", "`references._check_slices`"),
-    ("slices", "entry_count"): ("a range inside `slice_entries`; all together no more than these", "`references._check_slices`"),
+    ("slices", "entry_count"): ("a range inside `slice_entries`; all together no more than these",
+        "`references._check_slices`"),
     ("slices", "end_ns"): ("not before `start_ns`", "`references._check_slices`"),
     ("timeline", "at_ns"): ("ascending", _REFERENCES),
     ("markers", "value"): ("any: a request for memory that was refused may be of any size", ""),
@@ -54,21 +60,31 @@ _SPECIAL = {
     **{("holder_searches", name): ("a range inside its table", "`references._check_searches`")
        for name in ("first_path", "paths", "first_block", "blocks", "first_reference", "references_between")},
     ("holder_searches", "target"): ("a path of the search", "`references._check_search`"),
-    **{("holder_paths", name): ("an earlier path of the search", "`references._check_search`") for name in ("parent", "dominator")},
+    **{("holder_paths", name): ("an earlier path of the search", "`references._check_search`") for name in ("parent",
+        "dominator")},
     ("holder_paths", "kind"): ("a kind of step", "`references._check_search`"),
     ("holder_blocks", "path"): ("a path of the search", "`references._check_search`"),
     **{("holder_references", name): ("a path of the search", "`references._check_search`") for name in ("from", "to")},
 }  # fmt: skip
 _OTHERS = (
-    ("a run's `index.jsonl`", f"{bounds.LARGEST_ROWS_BYTES >> 20} MiB; a row 512 B; no link, no pipe", "`run_index.read_folder`, `trust.open_regular`"),
-    ("a child's capture in `run.hiw.d`", "a file, no link; the bounds of a capture", "`run_folder.refuse_link`, `reader.open_file`"),
-    ("a merged capture's directory", f"{bounds.LARGEST_DIRECTORY_BYTES >> 20} MiB; members do not overlap", "`archives.opened`"),
+    ("a run's `index.jsonl`", f"{bounds.LARGEST_ROWS_BYTES >> 20} MiB; a row 512 B; no link, no pipe",
+        "`run_index.read_folder`, `trust.open_regular`"),
+    ("a child's capture in `run.hiw.d`", "a file, no link; the bounds of a capture",
+        "`run_folder.refuse_link`, `reader.open_file`"),
+    ("a merged capture's directory", f"{bounds.LARGEST_DIRECTORY_BYTES >> 20} MiB; members do not overlap",
+        "`archives.opened`"),
     ("a merged capture's index", f"{bounds.LARGEST_INDEX_BYTES >> 20} MiB", "`container._index`"),
-    ("a merged capture's rows", f"{bounds.LARGEST_ROWS_BYTES >> 20} MiB; a row {bounds.LONGEST_ROW_BYTES:,} B", "`container.rows`, `run_index.parse`"),
-    ("a member", f"{bounds.FREE_BYTES >> 20} MiB and {bounds.MOST_TIMES_STORED} times its packed bytes; stored or deflated; its SHA-256", "`archives.check_member`, `container._copy`"),
-    ("what is attached (`attached`)", f"all members: {bounds.FREE_BYTES >> 20} MiB and {bounds.MOST_TIMES_STORED} times the packed bytes", "`attachments.read`"),
-    ("an attached history", f"{bounds.MOST_ATTACHED_OBJECTS:,} dicts and lists; plain data alone", "`device_history.files`, `plain_pickle`"),
-    ("a history in a file", f"{bounds.LARGEST_HISTORY_BYTES >> 30} GiB; unpacked, {bounds.FREE_BYTES >> 20} MiB and {bounds.MOST_TIMES_STORED} times its bytes", "`device_history.files`"),
+    ("a merged capture's rows", f"{bounds.LARGEST_ROWS_BYTES >> 20} MiB; a row {bounds.LONGEST_ROW_BYTES:,} B",
+        "`container.rows`, `run_index.parse`"),
+    ("a member", (f"{bounds.FREE_BYTES >> 20} MiB and {bounds.MOST_TIMES_STORED} times its packed bytes; stored or "
+        "deflated; its SHA-256"), "`archives.check_member`, `container._copy`"),
+    ("what is attached (`attached`)",
+        f"all members: {bounds.FREE_BYTES >> 20} MiB and {bounds.MOST_TIMES_STORED} times the packed bytes",
+        "`attachments.read`"),
+    ("an attached history", f"{bounds.MOST_ATTACHED_OBJECTS:,} dicts and lists; plain data alone",
+        "`device_history.files`, `plain_pickle`"),
+    ("a history in a file", (f"{bounds.LARGEST_HISTORY_BYTES >> 30} GiB; unpacked, {bounds.FREE_BYTES >> 20} MiB and "
+        f"{bounds.MOST_TIMES_STORED} times its bytes"), "`device_history.files`"),
 )  # fmt: skip
 
 

@@ -21,18 +21,19 @@ SAFE = "_os/trust.py"
 MESSAGES = "cli/messages.py"
 
 BY_PATH = {
-    "open", "io.open", "io.open_code", "io.FileIO", "codecs.open", "gzip.open", "bz2.open", "lzma.open", "tarfile.open", "tokenize.open",
-    "sqlite3.connect", "shelve.open", "dbm.open", "fileinput.input", "runpy.run_path", "linecache.getline", "linecache.getlines",
-    "numpy.load", "numpy.fromfile", "numpy.memmap", "numpy.loadtxt", "numpy.save", "numpy.savez", "tempfile.gettempdir", "tempfile.mktemp",
-    *(f"os.{name}" for name in (
-        "open", "chown", "lchown", "chmod", "lchmod", "chflags", "rename", "renames", "replace", "truncate", "utime", "mkfifo", "mknod",
-        "link", "symlink", "unlink", "remove", "rmdir", "removedirs", "mkdir", "makedirs", "setxattr", "removexattr",
+    "open", "io.open", "io.open_code", "io.FileIO", "codecs.open", "gzip.open", "bz2.open", "lzma.open", "tarfile.open",
+    "tokenize.open", "sqlite3.connect", "shelve.open", "dbm.open", "fileinput.input", "runpy.run_path",
+    "linecache.getline", "linecache.getlines", "numpy.load", "numpy.fromfile", "numpy.memmap", "numpy.loadtxt",
+    "numpy.save", "numpy.savez", "tempfile.gettempdir", "tempfile.mktemp", *(f"os.{name}" for name in (
+        "open", "chown", "lchown", "chmod", "lchmod", "chflags", "rename", "renames", "replace", "truncate", "utime",
+        "mkfifo", "mknod", "link", "symlink", "unlink", "remove", "rmdir", "removedirs", "mkdir", "makedirs",
+        "setxattr", "removexattr",
     )),
 }  # fmt: skip
 SAFE_OF_SHUTIL = {"shutil.which", "shutil.get_terminal_size", "shutil.disk_usage"}
 METHODS = {
-    "read_bytes", "read_text", "write_bytes", "write_text", "chmod", "lchmod", "rename", "symlink_to", "hardlink_to", "touch", "unlink",
-    "rmdir", "mkdir",
+    "read_bytes", "read_text", "write_bytes", "write_text", "chmod", "lchmod", "rename", "symlink_to", "hardlink_to",
+    "touch", "unlink", "rmdir", "mkdir",
 }  # fmt: skip
 MODES = set("rwxabt+")
 KERNEL = ("/proc/", "/sys/")

@@ -122,8 +122,8 @@ class Text(NamedTuple):
 # Parts of identifiers, as in `held_ledger` or `HeldLedger`.
 RETIRED_PARTS = {
     "book": "count, account", "booked": "counted", "books": "accounts", "ledger": "account", "fold": "read_and_reset",
-    "look": "snapshot, reading", "looks": "snapshots, readings", "mark": "marker, high_water_mark", "marks": "markers", "beside": "baseline",
-    "plant": "build",
+    "look": "snapshot, reading", "looks": "snapshots, readings", "mark": "marker, high_water_mark", "marks": "markers",
+    "beside": "baseline", "plant": "build",
     "folded": "read_and_reset", "forest": "call_tree", "stranger": "foreign", "wishes": "options", "talk": "messages",
 }  # fmt: skip
 NOT_RETIRED = re.compile(r"high_?water_?mark", re.IGNORECASE)
@@ -220,7 +220,9 @@ def retired_of(path: Path) -> list[tuple[int, str, str]]:
 SHARED_CLASS_NAMES = {
     "LineProfiler": "the name of line_profiler and memory_profiler, and that of pytorch_memlab for a device",
     "MemoryCallback": "one for each trainer: a program that changes its trainer changes only the import",
-    "Middleware": "hiwater.asgi.Middleware and hiwater.wsgi.Middleware: a program that changes its server changes only the import",
+    "Middleware": (
+        "hiwater.asgi.Middleware and hiwater.wsgi.Middleware: a program that changes its server changes only the import"
+    ),
     "Stack": "the name that filters of pytest-memray's limit_leaks get; a stack of a capture is public, too",
 }
 

@@ -118,7 +118,8 @@ def compare_all(place: faithful.Place, suites: list[faithful.Suite], modes: list
     tests = sum(len(one.plain.tests) for one in comparisons)
     unsteady = sum(len(one.unsteady) for one in comparisons)
     say(
-        f"  {len(comparisons)} suites, {tests} tests: {len(wrong)} suites differ, {unsteady} tests are unsteady without hiwater"
+        f"  {len(comparisons)} suites, {tests} tests: {len(wrong)} suites differ, {unsteady} tests are "
+        "unsteady without hiwater"
     )
     return not wrong
 
@@ -153,7 +154,8 @@ def main() -> int:
             say(f"CPython {one.full}: not tested, {ready}")
             continue
         say(
-            f"CPython {one.full} ({one.build}) has {len(ready.modules)} of {len(names)} modules: tests, seconds plain, {', '.join(modes)}"
+            f"CPython {one.full} ({one.build}) has {len(ready.modules)} of {len(names)} modules: tests, "
+            f"seconds plain, {', '.join(modes)}"
         )
         tested += 1
         suites = [suite(name, arguments.seconds) for name in ready.modules]

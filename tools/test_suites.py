@@ -43,41 +43,49 @@ class Project:
 PROJECTS = {
     "numpy": Project(
         "2.4.6",
-        ("numpy._core.tests.test_multiarray", "numpy._core.tests.test_mem_overlap", "numpy._core.tests.test_nditer", "numpy._core.tests.test_stringdtype",
-         "numpy._core.tests.test_multithreading", "numpy._core.tests.test_item_selection", "numpy.fft", "numpy.ma.tests.test_core", "numpy.lib.tests.test_io"),
+        ("numpy._core.tests.test_multiarray", "numpy._core.tests.test_mem_overlap", "numpy._core.tests.test_nditer",
+            "numpy._core.tests.test_stringdtype",
+         "numpy._core.tests.test_multithreading", "numpy._core.tests.test_item_selection", "numpy.fft",
+         "numpy.ma.tests.test_core", "numpy.lib.tests.test_io"),
     ),
     "pandas": Project(
         "3.1.1",
-        ("pandas.tests.frame.test_constructors", "pandas.tests.groupby.test_groupby", "pandas.tests.reshape.merge.test_merge", "pandas.tests.io.json",
+        ("pandas.tests.frame.test_constructors", "pandas.tests.groupby.test_groupby",
+            "pandas.tests.reshape.merge.test_merge", "pandas.tests.io.json",
          "pandas.tests.libs", "pandas.tests.arrays.string_", "pandas.tests.indexes.multi"),
     ),
-    "networkx": Project("3.6.1", ("networkx.classes", "networkx.readwrite", "networkx.algorithms.shortest_paths", "networkx.algorithms.flow")),
+    "networkx": Project("3.6.1", ("networkx.classes", "networkx.readwrite", "networkx.algorithms.shortest_paths",
+        "networkx.algorithms.flow")),
     "greenlet": Project(
         "3.5.6",
         tuple(f"greenlet.tests.test_{name}" for name in (
-            "contextvars", "cpp", "extension_interface", "gc", "generator", "generator_nested", "greenlet", "greenlet_trash", "stack_saved", "throw",
-            "tracing", "weakref",
+            "contextvars", "cpp", "extension_interface", "gc", "generator", "generator_nested", "greenlet",
+            "greenlet_trash", "stack_saved", "throw", "tracing", "weakref",
         )),
     ),
     "gevent": Project(
         "26.9.0",
-        tuple(f"gevent.tests.test__{name}" for name in ("queue", "pool", "event", "events", "greenlet", "local", "lock", "semaphore", "threadpool")),
+        tuple(f"gevent.tests.test__{name}" for name in ("queue", "pool", "event", "events", "greenlet", "local", "lock",
+            "semaphore", "threadpool")),
     ),
-    "SQLAlchemy": Project("2.1.9", ("test/engine", "test/base", "test/orm/test_unitofwork.py", "test/sql/test_compiler.py"), from_source=True),
+    "SQLAlchemy": Project("2.1.9", ("test/engine", "test/base", "test/orm/test_unitofwork.py",
+        "test/sql/test_compiler.py"), from_source=True),
     "attrs": Project("26.1.0", ("tests",), from_source=True, options=("--ignore=tests/test_mypy.yml",)),
     "click": Project("8.5.1", ("tests",), from_source=True),
     "Jinja2": Project("3.1.6", ("tests",), from_source=True),
     "aiohttp": Project(
         "3.14.5",
-        ("tests/test_client_functional.py", "tests/test_web_functional.py", "tests/test_http_parser.py", "tests/test_streams.py", "tests/test_urldispatch.py"),
+        ("tests/test_client_functional.py", "tests/test_web_functional.py", "tests/test_http_parser.py",
+            "tests/test_streams.py", "tests/test_urldispatch.py"),
         from_source=True,
         options=("-o", "addopts=",),
     ),
 }  # fmt: skip
 # What the tests need, and what reading the source packages' metadata does.
 NEEDED = (
-    "psutil", "rich", "coverage==7.17.3", "objgraph==3.7.0", "pytest-timeout", "pytest==9.2.0", "hypothesis==6.170.15", "pytest-mock==3.17.0", "blockbuster==1.5.29", "trustme==1.2.1", "isal==1.9.1",
-    "zlib-ng==1.1.0", "freezegun==1.5.5", "re-assert==1.1.0", "proxy.py==2.4.10", "trio==0.35.0", "cloudpickle==3.1.2", "setuptools>=77,<82", "cython",
+    "psutil", "rich", "coverage==7.17.3", "objgraph==3.7.0", "pytest-timeout", "pytest==9.2.0", "hypothesis==6.170.15",
+    "pytest-mock==3.17.0", "blockbuster==1.5.29", "trustme==1.2.1", "isal==1.9.1", "zlib-ng==1.1.0", "freezegun==1.5.5",
+    "re-assert==1.1.0", "proxy.py==2.4.10", "trio==0.35.0", "cloudpickle==3.1.2", "setuptools>=77,<82", "cython",
     "flit_core", "hatchling", "hatch-vcs", "hatch-fancy-pypi-readme", "pkgconfig",
 )  # fmt: skip
 PASSED_OR_FAILED = (0, 1)  # pytest's exit codes where it ran the tests

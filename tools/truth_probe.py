@@ -62,7 +62,7 @@ def by_threads():
             kept.append(bytes(400))
             if len(kept) > 100:
                 kept.clear()
-    threads = [threading.Thread(target=in_thread) for _ in range(4)] + [threading.Thread(target=churn) for _ in range(4)]
+    threads = [threading.Thread(target=work) for work in (in_thread, churn) for _ in range(4)]
     for thread in threads: thread.start()
     for thread in threads: thread.join()
 def passed_on():
@@ -71,7 +71,10 @@ def passed_on():
     maker.start(); maker.join()
     made.clear()
 
-for case in (blocks, objects, texts, table, grown, shrunk, freed, mapped, shared, unmapped, deep, generated, by_threads, passed_on):
+for case in (
+    blocks, objects, texts, table, grown, shrunk, freed, mapped, shared, unmapped, deep, generated, by_threads,
+    passed_on,
+):
     case()
 held.append([bytearray(1 << 20) for _ in range(20)])  # the peak is here
 """

@@ -93,9 +93,9 @@ class Builder:
             [
                 "env", f"CC={drivers}/cc", f"CXX={drivers}/c++",
                 f"SETUPTOOLS_EXT_SUFFIX=.{self._soabi}-{target.triplet}.so", self._place.executable,
-                "-m", "pip", "wheel", "--quiet", "--no-build-isolation", "--no-deps", "--no-cache-dir", "-w", str(inner / "made"),
-                "-C", f"cmake.define.CMAKE_AR={drivers}/ar", "-C", f"cmake.define.CMAKE_RANLIB={drivers}/ranlib",
-                *options, str(inner / "source" / source.name),
+                "-m", "pip", "wheel", "--quiet", "--no-build-isolation", "--no-deps", "--no-cache-dir", "-w",
+                str(inner / "made"), "-C", f"cmake.define.CMAKE_AR={drivers}/ar", "-C",
+                f"cmake.define.CMAKE_RANLIB={drivers}/ranlib", *options, str(inner / "source" / source.name),
             ],
             seconds=BUILD_SECONDS,
         )  # fmt: skip

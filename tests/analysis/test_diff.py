@@ -183,7 +183,8 @@ def test_text_of_both_files_is_used_when_both_are_as_recorded(tmp_path: Path) ->
         ("/ci/1/src/a.py", "/ci/2/src/a.py", {"cwd": "/ci/1"}, {"cwd": "/ci/2"}),
         ("/v1/lib/python3.11/site-packages/p/q.py", "/v2/lib/python3.13/site-packages/p/q.py", {}, {}),
         ("/usr/lib/python3.11/json/decoder.py", "/opt/py/lib/python3.12/json/decoder.py", {}, {}),
-        ("/w/etl_before.py", "/w/etl_after.py", {"cwd": "/w", "argv": '["etl_before.py"]'}, {"cwd": "/w", "argv": '["etl_after.py"]'}),
+        ("/w/etl_before.py", "/w/etl_after.py", {"cwd": "/w", "argv": '["etl_before.py"]'},
+            {"cwd": "/w", "argv": '["etl_after.py"]'}),
         ("/somewhere/pkg/mod.py", "/elsewhere/pkg/mod.py", {}, {}),
     ],
 )  # fmt: skip
@@ -260,7 +261,8 @@ def test_an_increase_within_two_standard_errors_is_called_so() -> None:
 @pytest.mark.parametrize(
     ("count", "limit", "kept"),
     [
-        (150, Limit(bytes=50), True), (151, Limit(bytes=50), False), (105, Limit(percent=5), True), (106, Limit(percent=5), False),
+        (150, Limit(bytes=50), True), (151, Limit(bytes=50), False), (105, Limit(percent=5), True),
+        (106, Limit(percent=5), False),
         (100, Limit(bytes=0), True), (50, Limit(percent=0), True), (101, Limit(percent=0), False),
     ],
 )  # fmt: skip
@@ -411,8 +413,10 @@ def test_every_format_to_stdout_and_to_a_file(
 @pytest.mark.parametrize(
     ("limit", "code", "words"),
     [
-        ("499", 1, "allocated at the peak grew by +500 B (+50.0 %): more than 499 B"), ("500", 0, ""), ("49.9%", 1, "more than 49.9 %"),
-        ("50 %", 0, ""), ("0", 1, "more than 0 B"), ("1KiB", 0, ""), ("5 apples", 2, "is not a size"), ("-1", 2, "below zero"), ("x%", 2, "not a percentage"),
+        ("499", 1, "allocated at the peak grew by +500 B (+50.0 %): more than 499 B"), ("500", 0, ""),
+        ("49.9%", 1, "more than 49.9 %"),
+        ("50 %", 0, ""), ("0", 1, "more than 0 B"), ("1KiB", 0, ""), ("5 apples", 2, "is not a size"),
+        ("-1", 2, "below zero"), ("x%", 2, "not a percentage"),
         ("nan%", 2, "not a percentage"), ("inf%", 2, "not a percentage"),
     ],
 )  # fmt: skip
@@ -465,7 +469,10 @@ def test_a_wrong_request_is_2(
 def test_a_file_edited_in_place_names_the_changed_line(tmp_path: Path) -> None:
     """The text of the first run is gone; the lines around the change have moved."""
     script = tmp_path / "work.py"
-    body = "def load(n):\n    return bytearray(n)\n\n\ndef work():\n    one = load(3_000_000)\n{}    two = load(2_000_000)\n    return one, two\n\n\nkept = work()\n"
+    body = (
+        "def load(n):\n    return bytearray(n)\n\n\ndef work():\n    one = load(3_000_000)\n"
+        "{}    two = load(2_000_000)\n    return one, two\n\n\nkept = work()\n"
+    )
     script.write_text(body.format(""))
     before = record_script(tmp_path, script, "before.hiw")
     script.write_text("# a new first line\n\n" + body.format("    more = bytearray(1_500_000)\n"))

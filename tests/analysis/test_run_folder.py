@@ -35,8 +35,10 @@ import hiwater._core as _core
 def load(count):
     return [bytearray(1000) for _ in range(count)]
 
-path, count, kill, facts = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "kill", dict(one.split("=", 1) for one in sys.argv[4:])
-_core.start(path, facts={"argv": '["work.py"]', **facts}, internal_prefix=os.path.dirname(_core.__file__), sample_bytes=0)
+path, count, kill, facts = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "kill", dict(one.split("=", 1)
+    for one in sys.argv[4:])
+_core.start(path, facts={"argv": '["work.py"]', **facts}, internal_prefix=os.path.dirname(_core.__file__),
+    sample_bytes=0)
 kept = load(count)
 print("ready", flush=True)
 sys.stdin.readline()
@@ -49,8 +51,8 @@ _core.stop(3 if count == 2000 else 0)
 def row(event: str, **values: Any) -> bytes:
     texts = dict.fromkeys(("started_by", "capture", "program", "why"), "")
     names = (
-        "pid", "start_ticks", "ppid", "exit_code", "started_unix_ns", "duration_ns", "peak_bytes", "peak_blocks", "live_bytes", "total_bytes",
-        "total_blocks", "resident_peak_bytes", "inherited_bytes", "at_unix_ns",
+        "pid", "start_ticks", "ppid", "exit_code", "started_unix_ns", "duration_ns", "peak_bytes", "peak_blocks",
+        "live_bytes", "total_bytes", "total_blocks", "resident_peak_bytes", "inherited_bytes", "at_unix_ns",
     )  # fmt: skip
     return json.dumps({"event": event, **texts, **dict.fromkeys(names, 0), **values}).encode().ljust(511) + b"\n"
 
@@ -135,7 +137,8 @@ import os, sys, time
 import hiwater._core as _core
 
 def start(path, **facts):
-    _core.start(path, facts={"argv": '["fork.py"]', "run_id": "run-1", **facts}, internal_prefix=os.path.dirname(_core.__file__), sample_bytes=0)
+    _core.start(path, facts={"argv": '["fork.py"]', "run_id": "run-1", **facts},
+        internal_prefix=os.path.dirname(_core.__file__), sample_bytes=0)
 
 main, folder = sys.argv[1:]
 start(main)
@@ -363,8 +366,8 @@ def test_the_text_answers_first_and_names_every_process(job: Job, capfd: pytest.
     assert str(job.pids[3]) in table[3] and "killed (SIGKILL)" in table[3]  # died: first
     assert str(job.pids[2]) in table[4] and "exit code 3" in table[4] and "(started)" in table[4]
     assert (
-        "2 short processes: allocated 2.9 KiB in 6 blocks in all, highest peak 900 B (process 90002), 1 with an exit code"
-        in out
+        "2 short processes: allocated 2.9 KiB in 6 blocks in all, highest peak 900 B (process 90002), 1 with "
+        "an exit code" in out
     )
     assert "2 processes" not in out or out.count("of /opt/python") == 2
     assert "At once" in out

@@ -131,7 +131,8 @@ def test_formats_with_whole_stacks_refuse_what_stays_too_deep(many_functions: Pa
 
 SHOWN = (
     ["--format", "json"], ["--format", "json", "--by", "function"], ["--format", "text"], ["--format", "tree"],
-    ["--format", "tree", "--inverted"], ["--format", "table"], ["--format", "table", "--by", "stack"], ["--format", "lines"],
+    ["--format", "tree", "--inverted"], ["--format", "table"], ["--format", "table", "--by", "stack"],
+    ["--format", "lines"],
     ["--format", "svg"], ["--format", "svg", "--inverted"], ["--format", "html"],
 )  # fmt: skip
 ALL_OF_THEM = """
@@ -270,7 +271,8 @@ def test_rows_that_meet_on_one_path_are_added_up_by_kind_and_thread(monkeypatch:
     held = whole.holdings(what.holdings)
     names, thread = capture.tables.paths.threads(held.node)
     rows = [(names[of], kind, count, blocks) for of, kind, count, blocks in
-            zip(thread.tolist(), held.kind.tolist(), held.bytes.tolist(), held.blocks.tolist(), strict=True)]  # fmt: skip
+            zip(thread.tolist(), held.kind.tolist(), held.bytes.tolist(), held.blocks.tolist(),
+                strict=True)]  # fmt: skip
     assert sorted(rows) == [("one", 0, 500, 5), ("one", 1, 200, 5), ("two", 0, 500, 5), ("two", 1, 200, 5)]
     assert len(what.remarks) == 1
 

@@ -222,9 +222,10 @@ def test_one_changed_figure_never_passes_for_another_sound_one(
 
 NUMBER = st.sampled_from((0, 1, 2, 3, 7, 8, 100, 2**31, 2**32 - 1, 2**40, 2**63, 2**64 - 1))
 HEADER_NUMBERS = (
-    "extent_bytes", "directory_offset", "first_extent_offset", "schema_offset", "schema_bytes", "header_bytes", "max_extents",
-    "extents_used", "state", "stop_reason", "epoch_index", "ended_ns", "started_unix_ns", "generation", "sample_bytes", "pid",
-    "slice_peak_ns", "live_bytes", "slice_peak_bytes", "epoch0_peak_bytes", "epoch0_slice_start_ns", "heartbeat_ns", "lost_events",
+    "extent_bytes", "directory_offset", "first_extent_offset", "schema_offset", "schema_bytes", "header_bytes",
+    "max_extents", "extents_used", "state", "stop_reason", "epoch_index", "ended_ns", "started_unix_ns", "generation",
+    "sample_bytes", "pid", "slice_peak_ns", "live_bytes", "slice_peak_bytes", "epoch0_peak_bytes",
+    "epoch0_slice_start_ns", "heartbeat_ns", "lost_events",
 )  # fmt: skip
 
 

@@ -54,8 +54,8 @@ def test_each_part_of_a_capture_is_printed_in_one_short_line(recording: Any) -> 
     other = in_memory(recording())
     comparison = capture.diff(other)
     found = [
-        *parts(capture, set()), *parts(comparison, set()), capture.peak.stacks, capture.peak.stacks[0], capture.peak.stacks[:5],
-        capture.peak.holdings(), comparison, comparison.rows, comparison.lines,
+        *parts(capture, set()), *parts(comparison, set()), capture.peak.stacks, capture.peak.stacks[0],
+        capture.peak.stacks[:5], capture.peak.holdings(), comparison, comparison.rows, comparison.lines,
     ]  # fmt: skip
     assert {"Capture", "Snapshot", "Process", "Resident", "Totals", "Timeline", "Slice", "Comparison", "Stack"} <= {
         kind.__name__ for one in found for kind in type(one).__mro__

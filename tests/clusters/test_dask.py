@@ -355,7 +355,8 @@ def test_workers_that_preload_hiwater(tmp_path: Path) -> None:
     stale = tmp_path / "dask" / "hiwater-preload" / "tcp___127.0.0.1_1-{}.hiw"  # of a cluster that crashed
     stale.parent.mkdir(parents=True)
     of_before = subprocess.run(
-        [sys.executable, "-c", f"import hiwater, os; hiwater.record({str(stale)!r}.format('%p')).start(); os.kill(os.getpid(), 9)"],
+        [sys.executable, "-c",
+            f"import hiwater, os; hiwater.record({str(stale)!r}.format('%p')).start(); os.kill(os.getpid(), 9)"],
         env=child_environment(), check=False,
     )  # fmt: skip
     assert of_before.returncode == -9 and len(list(stale.parent.iterdir())) == 1
@@ -380,7 +381,8 @@ def test_workers_that_preload_hiwater(tmp_path: Path) -> None:
             start_of(
                 [
                     "distributed.cli.dask_worker", "--scheduler-file", str(where), "--no-dashboard", "--name", name,
-                    "--local-directory", str(tmp_path / "dask"), "--preload", "hiwater.dask", "--preload-nanny", "hiwater.dask",
+                    "--local-directory", str(tmp_path / "dask"), "--preload", "hiwater.dask", "--preload-nanny",
+                    "hiwater.dask",
                 ],
                 tmp_path,
             )

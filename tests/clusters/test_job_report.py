@@ -179,7 +179,8 @@ def test_memory_that_was_never_touched_hides_no_uneven_process(tmp_path: Path) -
     (tmp_path / "program.py").write_text(textwrap.dedent(program))
     for number in range(4):
         subprocess.run(
-            [sys.executable, "program.py", str(number)], cwd=tmp_path, env=child_environment(), timeout=PATIENCE_SECONDS, check=True
+            [sys.executable, "program.py", str(number)], cwd=tmp_path, env=child_environment(),
+            timeout=PATIENCE_SECONDS, check=True
         )  # fmt: skip
     captures = hiwater.open_run(tmp_path / "job").captures
     assert all(RESERVED - 100_000 < one.peak_untouched_bytes <= RESERVED + 100 for one in captures)

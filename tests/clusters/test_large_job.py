@@ -83,7 +83,8 @@ def test_a_capture_that_was_replaced_is_not_taken_for_the_one_that_was_read(
 def peak_memory(*words: str) -> int:
     """The peak resident memory of a report, in bytes."""
     with subprocess.Popen(
-        [sys.executable, "-m", "hiwater", "report", *words], stdout=subprocess.DEVNULL, env={**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+        [sys.executable, "-m", "hiwater", "report", *words], stdout=subprocess.DEVNULL,
+        env={**os.environ, "OPENBLAS_NUM_THREADS": "1"}
     ) as process:  # fmt: skip
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)

@@ -113,7 +113,8 @@ RESTART = f"""
 
     if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
         Path("began-" + os.environ["RANK"]).touch()
-        while len(list(Path().glob("began-*"))) < {RANKS}:  # torchrun ends the others when one fails, also before they began
+        # torchrun ends the others when one fails, also before they began
+        while len(list(Path().glob("began-*"))) < {RANKS}:
             time.sleep(0.01)
         if os.environ["RANK"] == "1":
             sys.exit(3)

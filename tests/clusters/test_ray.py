@@ -105,7 +105,8 @@ ray.shutdown()
 cluster.shutdown()
 """
 COLLECTED = """
-ray.init(address=cluster.address, runtime_env=hiwater.ray.env({"worker_process_setup_hook": own_hook, "env_vars": {"OWN": "called"}}, sample=0))
+ray.init(address=cluster.address, runtime_env=hiwater.ray.env({"worker_process_setup_hook": own_hook,
+    "env_vars": {"OWN": "called"}}, sample=0))
 """, """
 actors = work()
 broken = {"env_vars": {"HIWATER_RAY": json.dumps({"sample": "much"})}}
@@ -114,7 +115,8 @@ result["job"] = str(hiwater.ray.collect(folder / "job.hiw"))
 result["after"] = ray.get(actors[0].add.remote(1))
 """  # fmt: skip
 PROFILED = """
-ray.init(address=cluster.address, runtime_env=hiwater.ray.env({"worker_process_setup_hook": "hooks.own", "env_vars": {"OWN": str(folder), "PYTHONPATH": str(folder)}}))
+ray.init(address=cluster.address, runtime_env=hiwater.ray.env({"worker_process_setup_hook": "hooks.own",
+    "env_vars": {"OWN": str(folder), "PYTHONPATH": str(folder)}}))
 """, """
 with hiwater.cluster(folder / "job.hiw"):
     kept = bytes(9_000_000)

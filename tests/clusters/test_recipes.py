@@ -41,7 +41,8 @@ def snippet(heading: str, language: str) -> str:
 def in_child(folder: Path, *words: str, **environment: str) -> str:
     done = subprocess.run(
         [sys.executable, *words],
-        cwd=folder, env={**child_environment(), **environment}, capture_output=True, text=True, timeout=GUARD_SECONDS, check=False,
+        cwd=folder, env={**child_environment(), **environment}, capture_output=True, text=True, timeout=GUARD_SECONDS,
+        check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -58,7 +59,8 @@ def test_celery(tmp_path: Path) -> None:
 
             app = Celery("tasks", broker="filesystem://", backend="file://{tmp_path}/results")
             app.conf.broker_transport_options = {{
-                "data_folder_in": "{tmp_path}/queue", "data_folder_out": "{tmp_path}/queue", "control_folder": "{tmp_path}/control"
+                "data_folder_in": "{tmp_path}/queue", "data_folder_out": "{tmp_path}/queue",
+                "control_folder": "{tmp_path}/control"
             }}
             kept = []
 
@@ -70,7 +72,10 @@ def test_celery(tmp_path: Path) -> None:
         """)
         + snippet("Celery", "python")
     )
-    ask = f"import tasks; print(*{{leak.get(timeout={GUARD_SECONDS}) for leak in [tasks.leak.delay({KEPT}) for _ in range(4)]}})"
+    ask = (
+        f"import tasks; print(*{{leak.get(timeout={GUARD_SECONDS}) for leak in [tasks.leak.delay({KEPT}) for _ in "
+        f"range(4)]}})"
+    )
     words = ["-m", "celery", "-A", "tasks", "worker", "--concurrency", "2", "--without-gossip", "--without-mingle"]
     with subprocess.Popen([sys.executable, *words], cwd=tmp_path, env=child_environment()) as workers:
         try:

@@ -69,7 +69,8 @@ PROGRAM = f"""
     builder = (
         SparkSession.builder.master("local-cluster[2,1,1024]").config("spark.ui.enabled", "false")
         .config("spark.python.daemon.module", "own_daemon")
-        .config("spark.executorEnv.NOTES", os.environ["NOTES"]).config("spark.executorEnv.PYTHONPATH", os.environ["PYTHONPATH"])
+        .config("spark.executorEnv.NOTES", os.environ["NOTES"])
+        .config("spark.executorEnv.PYTHONPATH", os.environ["PYTHONPATH"])
     )
     spark = hiwater.spark.conf(builder, "captures", sample=0).getOrCreate()
     context = spark.sparkContext
@@ -97,7 +98,8 @@ PROGRAM = f"""
         partition = TaskContext.get().partitionId()
         pid = keep({SIZE} * (10 if partition == {LARGE_PARTITION} else 1))
         for batch in batches:
-            yield pa.RecordBatch.from_pydict({{"pid": [pid], "partition": [partition], "sum": [pa.compute.sum(batch.column(0)).as_py()]}})
+            yield pa.RecordBatch.from_pydict({{"pid": [pid], "partition": [partition],
+                "sum": [pa.compute.sum(batch.column(0)).as_py()]}})
 
     @pandas_udf("long")
     def generator(columns: Iterator[pd.Series]) -> Iterator[pd.Series]:
@@ -111,7 +113,8 @@ PROGRAM = f"""
         found = {{"rdd": parts.mapPartitions(rdd).collect()}}
         found["pandas"] = sum(row[0] for row in numbers.select(pandas("id")).collect())
         rows = numbers.mapInArrow(arrow, "pid long, partition long, sum long").collect()
-        found["arrow"], found["culprit"] = sum(row[2] for row in rows), next(row[0] for row in rows if row[1] == {LARGE_PARTITION})
+        found["arrow"] = sum(row[2] for row in rows)
+        found["culprit"] = next(row[0] for row in rows if row[1] == {LARGE_PARTITION})
         found["generator"] = sum(row[0] for row in numbers.select(generator("id")).collect())
     tracker = context.statusTracker()
     stages = [stage for job in tracker.getJobIdsForGroup(None) for stage in tracker.getJobInfo(job).stageIds]

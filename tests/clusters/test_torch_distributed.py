@@ -72,8 +72,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "program.py").write_text(textwrap.dedent(PROGRAM))
     launcher = ["torchrun", f"--nproc-per-node={RANKS}", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"]
     done = subprocess.run(
-        [*launcher, "--no-python", sys.executable, "program.py"], cwd=folder, env=child_environment({"OMP_NUM_THREADS": "1"}),
-        capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False,
+        [*launcher, "--no-python", sys.executable, "program.py"], cwd=folder,
+        env=child_environment({"OMP_NUM_THREADS": "1"}), capture_output=True, text=True, timeout=PATIENCE_SECONDS,
+        check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-4000:]
     assert done.stdout.count("warnings") == RANKS

@@ -19,7 +19,10 @@ from recording import needs_engine
 pytestmark = needs_engine
 PEAK = {"index.html", "peak-memory.svg", "peak-memory-reversed.svg", "peak-memory.prof"}
 OOM = {"out-of-memory.svg", "out-of-memory-reversed.svg", "out-of-memory.prof"}
-PROGRAM = "import sys\ndef load():\n    return [0] * 2_000_000\nheld = load()\nprint(sys.argv, sys.orig_argv[1:], __name__)\nsys.exit(4)\n"
+PROGRAM = (
+    "import sys\ndef load():\n    return [0] * 2_000_000\nheld = load()\n"
+    "print(sys.argv, sys.orig_argv[1:], __name__)\nsys.exit(4)\n"
+)
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -30,7 +33,8 @@ def environment(**more: str) -> dict[str, str]:
 
 def fil(*words: str, cwd: Path, code: int = 0, **more: str) -> subprocess.CompletedProcess[str]:
     done = subprocess.run(
-        ["fil-profile", *words], cwd=cwd, env=environment(**more), capture_output=True, text=True, check=False, timeout=300
+        ["fil-profile", *words], cwd=cwd, env=environment(**more), capture_output=True, text=True, check=False,
+        timeout=300
     )  # fmt: skip
     assert done.returncode == code, done.stderr
     return done
@@ -164,9 +168,11 @@ def test_the_api_profiles_a_call(tmp_path: Path, start: list[str]) -> None:
 def test_the_extension_has_the_cell_magic_alone(tmp_path: Path) -> None:
     pytest.importorskip("IPython")
     code = (
-        "from IPython.testing.globalipapp import get_ipython\nip = get_ipython()\nip.run_line_magic('load_ext', 'filprofiler')\n"
+        "from IPython.testing.globalipapp import get_ipython\nip = get_ipython()\n"
+        "ip.run_line_magic('load_ext', 'filprofiler')\n"
         "ip.run_cell('%%filprofile\\nx = [0] * 3_000_000\\nprint(len(x))')\nassert len(ip.user_ns['x']) == 3_000_000\n"
-        "found = ip.magics_manager.magics\nassert 'filprofile' in found['cell'] and 'memit' not in found['line'], found\n"
+        "found = ip.magics_manager.magics\n"
+        "assert 'filprofile' in found['cell'] and 'memit' not in found['line'], found\n"
     )
     done = run("-W", "ignore", "-c", code, cwd=tmp_path, IPYTHONDIR=str(tmp_path))
     assert "3000000" in done.stdout and "22.9 MiB" in done.stdout

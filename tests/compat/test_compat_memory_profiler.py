@@ -28,7 +28,10 @@ def rows(report: str) -> dict[int, tuple[float, float, int]]:
 
 
 def test_the_whole_interface_is_there(tmp_path: Path) -> None:
-    names = "profile LineProfiler show_results memory_usage TimeStamper LogFile choose_backend load_ipython_extension CodeMap _get_memory"
+    names = (
+        "profile LineProfiler show_results memory_usage TimeStamper LogFile choose_backend load_ipython_extension "
+        "CodeMap _get_memory"
+    )
     if find_spec("IPython") is not None:
         names += " MemoryProfilerMagics MemitResult"
     code = f"import memory_profiler as m; print([n for n in {names.split()} if not hasattr(m, n)])"
@@ -43,7 +46,8 @@ def test_importing_it_loads_neither_numpy_nor_ipython(tmp_path: Path) -> None:
 def test_the_report_has_the_classic_layout_and_right_increments(tmp_path: Path) -> None:
     program = script(
         tmp_path / "p.py",
-        "from memory_profiler import profile\n@profile\ndef f():\n    a = [0] * 3_000_000\n    for n in range(3):\n        b = [0] * 2_000_000\n        del b\n    y = 1\n    return a\nf()\n",
+        "from memory_profiler import profile\n@profile\ndef f():\n    a = [0] * 3_000_000\n"
+        "    for n in range(3):\n        b = [0] * 2_000_000\n        del b\n    y = 1\n    return a\nf()\n",
     )
     report = run(program, cwd=tmp_path).stdout
     lines = report.splitlines()
@@ -60,7 +64,8 @@ def test_the_report_has_the_classic_layout_and_right_increments(tmp_path: Path) 
 def test_the_report_survives_an_exception(tmp_path: Path) -> None:
     program = script(
         tmp_path / "p.py",
-        "from memory_profiler import profile\n@profile\ndef f():\n    a = [0] * 3_000_000\n    raise ValueError('x')\nf()\n",
+        "from memory_profiler import profile\n@profile\ndef f():\n    a = [0] * 3_000_000\n"
+        "    raise ValueError('x')\nf()\n",
     )
     done = run(program, cwd=tmp_path, check=False)
     assert done.returncode == 1 and "ValueError: x" in done.stderr and rows(done.stdout)[4][1] > 20
@@ -88,7 +93,10 @@ def test_generators_coroutines_and_recursion(tmp_path: Path) -> None:
 
 
 def test_a_trace_function_of_the_programs_own_stays(tmp_path: Path) -> None:
-    code = "import sys\nfrom memory_profiler import profile\ntrace = lambda *a: None\nsys.settrace(trace)\nprofile(lambda: 1, stream=sys.stderr)()\nassert sys.gettrace() is trace"
+    code = (
+        "import sys\nfrom memory_profiler import profile\ntrace = lambda *a: None\nsys.settrace(trace)\n"
+        "profile(lambda: 1, stream=sys.stderr)()\nassert sys.gettrace() is trace"
+    )
     run("-c", code, cwd=tmp_path)
 
 
@@ -103,8 +111,8 @@ def test_it_can_be_switched_off(tmp_path: Path) -> None:
 def test_the_module_runs_a_script_and_reports_once(tmp_path: Path, importing: str) -> None:
     program = script(
         tmp_path / "p.py",
-        importing
-        + "import pickle, sys\n@profile\ndef f():\n    return [0] * 3_000_000\nclass C: pass\npickle.loads(pickle.dumps(C()))\nf(); f()\nprint(sys.argv[1:], __name__)\nsys.exit(5)\n",
+        importing + "import pickle, sys\n@profile\ndef f():\n    return [0] * 3_000_000\nclass C: pass\n"
+        "pickle.loads(pickle.dumps(C()))\nf(); f()\nprint(sys.argv[1:], __name__)\nsys.exit(5)\n",
     )
     done = run("-m", "memory_profiler", "--precision", "2", program, "-x", cwd=tmp_path, check=False)
     assert done.returncode == 5 and "['-x'] __main__" in done.stdout
@@ -160,8 +168,8 @@ def test_the_debugger_is_entered_in_the_line_that_takes_too_much(tmp_path: Path,
     words = [sys.executable, "-m", "memory_profiler", "--pdb-mmem", "150", *option, str(program)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([folder(), HIWATER])}
     done = subprocess.run(
-        words, cwd=tmp_path, env=environment, input="p 'small', small\np len(a)\nw\nc\n", capture_output=True, text=True,
-        check=False, timeout=300,
+        words, cwd=tmp_path, env=environment, input="p 'small', small\np len(a)\nw\nc\n", capture_output=True,
+        text=True, check=False, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("exceeded the maximum of 150.00 MiB") == 1
@@ -238,8 +246,10 @@ def test_line_profiler_as_an_object(tmp_path: Path) -> None:
 def test_magics(tmp_path: Path) -> None:
     pytest.importorskip("IPython")
     code = (
-        "from IPython.testing.globalipapp import get_ipython\nip = get_ipython()\nip.run_line_magic('load_ext', 'memory_profiler')\n"
-        "r = ip.run_line_magic('memit', '-o len([0] * 30_000_000)')\nassert 228 < r.mem_usage[0] - r.baseline < 232, r\n"
+        "from IPython.testing.globalipapp import get_ipython\nip = get_ipython()\n"
+        "ip.run_line_magic('load_ext', 'memory_profiler')\n"
+        "r = ip.run_line_magic('memit', '-o len([0] * 30_000_000)')\n"
+        "assert 228 < r.mem_usage[0] - r.baseline < 232, r\n"
         "ip.run_cell('def f():\\n    x = [0] * 3_000_000\\n    return x')\n"
         "p = ip.run_line_magic('mprun', '-T out.txt -r -f f f()')\nassert 'x = [0]' in open('out.txt').read()\n"
         "r = ip.run_cell_magic('memit', '-o n = 5', 'y = [n] * 100')\nassert ip.user_ns['y'] == [5] * 100\n"

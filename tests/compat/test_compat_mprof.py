@@ -75,7 +75,10 @@ def test_the_command(tmp_path: Path) -> None:
 
 
 def test_a_plot_on_the_terminal_shows_children_and_functions(tmp_path: Path) -> None:
-    lines = "CMDLINE prog arg\nMEM 10.0 100.0\nMEM 30.0 101.0\nCHLD 7 5.0 100.5\nFUNC __main__.work 10.0 100.2 30.0 100.8 0\n"
+    lines = (
+        "CMDLINE prog arg\nMEM 10.0 100.0\nMEM 30.0 101.0\nCHLD 7 5.0 100.5\n"
+        "FUNC __main__.work 10.0 100.2 30.0 100.8 0\n"
+    )
     script(tmp_path / "a.dat", lines)
     shown = run("-m", "mprof", "plot", "a.dat", cwd=tmp_path).stdout
     assert "prog arg" in shown and "30.0 MiB at 1.00 s" in shown and "child 7" in shown and "work" in shown

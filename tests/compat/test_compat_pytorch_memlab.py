@@ -160,7 +160,8 @@ def test_all_that_users_import_is_there(memlab):
 
 def test_importing_it_prints_nothing_and_changes_nothing():
     code = (
-        "import sys, threading, torch\nbefore = torch._C._cuda_memoryStats if hasattr(torch._C, '_cuda_memoryStats') else None\n"
+        "import sys, threading, torch\n"
+        "before = torch._C._cuda_memoryStats if hasattr(torch._C, '_cuda_memoryStats') else None\n"
         "import pytorch_memlab\nassert sys.gettrace() is None and threading.gettrace() is None\n"
         "assert getattr(torch._C, '_cuda_memoryStats', None) is before and not torch.cuda.is_initialized()\n"
         "assert pytorch_memlab.__file__.startswith(sys.argv[1])\n"

@@ -113,8 +113,8 @@ def test_only_known_instructions_of_plain_data_are_let_through():
 def test_a_pickle_cannot_ask_for_memory_it_has_not(tmp_path):
     for content in (
         b"\x80\x02Nr\xff\xff\xff\x7f.", b"\x80\x04\x95" + struct.pack("<Q", 1 << 60) + b"N.",
-        b"\x80\x04\x8d" + struct.pack("<Q", 1 << 60) + b"x.", b"\x80\x04X\xff\xff\xff\xff.", b"\x80\x04\x8d" + b"\xff" * 8 + b"x.",
-        b"\x80\x02\x8b\xff\xff\xff\x7f.",
+        b"\x80\x04\x8d" + struct.pack("<Q", 1 << 60) + b"x.", b"\x80\x04X\xff\xff\xff\xff.",
+        b"\x80\x04\x8d" + b"\xff" * 8 + b"x.", b"\x80\x02\x8b\xff\xff\xff\x7f.",
     ):  # fmt: skip
         path = tmp_path / "s.pickle"
         path.write_bytes(content)
@@ -218,7 +218,8 @@ def test_a_large_snapshot_needs_eight_times_its_file_at_most(tmp_path):
     path = tmp_path / "large.pickle"
     path.write_bytes(pickle.dumps({"segments": [], "device_traces": [events]}, 4))
     program = (
-        "import resource, sys\nfrom hiwater.capture import histories\nfrom hiwater.device_history import build, snapshot\n"
+        "import resource, sys\nfrom hiwater.capture import histories\n"
+        "from hiwater.device_history import build, snapshot\n"
         "peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
         "before = peak()\ncontents = histories.read_one(sys.argv[1])\n"
         "print(peak() - before, len(contents.tables['timeline']))"

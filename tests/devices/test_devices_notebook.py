@@ -31,8 +31,8 @@ def test_the_line_after_a_cell_has_each_device_in_use(tmp_path):
 
 def test_ipygpulogger_has_figures_of_the_gpu(tmp_path):
     cells = [
-        _SETUP
-        + "cuda.initialise(0, 1)\nfrom hiwater.contrib.compat.dropin.ipygpulogger import IPyGPULogger\nil = IPyGPULogger().start()",
+        _SETUP + "cuda.initialise(0, 1)\nfrom hiwater.contrib.compat.dropin.ipygpulogger import IPyGPULogger\n"
+        "il = IPyGPULogger().start()",
         "cuda[0].free(cuda[0].malloc(200 << 20)); cuda[0].malloc(50 << 20)",
         "il.data[3:6], il.data.gpu.used_total",
     ]

@@ -168,8 +168,8 @@ def test_the_devices_of_this_process():
         (found,) = hiwater.device_breakdown()
     driver.remove()
     assert {term.name: term.bytes for term in found.terms[:6]} == {
-        "tensors, requested": 18 * MIB - 100, "rounding": 100, "waiting for a stream": 0, "fragments": 2 * MIB, "cached": 22 * MIB,
-        "private pools": 10 * MIB,
+        "tensors, requested": 18 * MIB - 100, "rounding": 100, "waiting for a stream": 0, "fragments": 2 * MIB,
+        "cached": 22 * MIB, "private pools": 10 * MIB,
     }  # fmt: skip
     assert (found[UNACCOUNTED], found[USED]) == (500 * MIB, 552 * MIB)
 

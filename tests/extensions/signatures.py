@@ -29,8 +29,8 @@ WORDS = {
           turn_rings
           take_rallocx give_back_sdallocx take_mi_calloc take_mi_realloc take_tc_realloc give_back_tc_delete_sized
           take_aligned_new take_aligned_new_nothrow give_back_new_sized give_back_aligned_new give_back_many""",
-    3: """take_many grow_xallocx take_reallocarray give_back_aligned_sized remap remap_in_place allocate_in_threads map_shared_part
-          map_shared_fixed""",
+    3: """take_many grow_xallocx take_reallocarray give_back_aligned_sized remap remap_in_place allocate_in_threads
+          map_shared_part map_shared_fixed""",
     4: "remap_onto",
 }
 RETURNS_INT = """

@@ -26,7 +26,10 @@ from recording import needs_engine
 PROGRAMS = Path(__file__).parent / "programs"
 SIZE = r"[\d.,]+ [KMGT]?i?B"
 PHRASE = r"exact|within [^ ,·)]+ \w+|at least|± [^ ,]+ \w+ \(standard error\)"
-SENTENCE = r"(?P<allocated>SIZE) allocated at the peak.*; most[^:]* at (?P<place>\S+) in \w+: (?P<top>SIZE) \((?P<share>[\d.]+ %)\)"
+SENTENCE = (
+    r"(?P<allocated>SIZE) allocated at the peak.*; most[^:]* at (?P<place>\S+) in \w+: (?P<top>SIZE) "
+    r"\((?P<share>[\d.]+ %)\)"
+)
 Figures = dict[str, str]
 """What one report says, by the word for it."""
 
@@ -74,13 +77,15 @@ def of_text(capture: Path, *words: str) -> Figures:
     return found(
         text,
         r"\n" + SENTENCE,
-        r"\n  allocated +(?P<allocated>SIZE)  (?P<allocated_accuracy>PHRASE) · requested bytes · (?P<blocks>[\d,]+) blocks · at",
-        r"\n  resident +(?P<resident>SIZE)  (?P<resident_accuracy>PHRASE) · .* and (?P<overhead>SIZE) overhead of hiwater",
+        r"\n  allocated +(?P<allocated>SIZE)  (?P<allocated_accuracy>PHRASE) · requested bytes · "
+            r"(?P<blocks>[\d,]+) blocks · at",
+        r"\n  resident +(?P<resident>SIZE)  (?P<resident_accuracy>PHRASE) · .* and (?P<overhead>SIZE) "
+            r"overhead of hiwater",
         r"\n  at the end +(?P<end>SIZE)  still allocated",
         r"\nYour lines.*\n +(?P<top>SIZE) +(?P<share>[\d.]+ %)",
     ) | of_groups(
-        text, r"allocated at the peak, (?P<untouched>SIZE) of it never touched", r"\n +(?P<untouched>SIZE) +[\d.]+ %  never touched",
-        r"\n +(?P<imports>\d+\.\d MiB) +[\d.]+ %  imports",
+        text, r"allocated at the peak, (?P<untouched>SIZE) of it never touched",
+        r"\n +(?P<untouched>SIZE) +[\d.]+ %  never touched", r"\n +(?P<imports>\d+\.\d MiB) +[\d.]+ %  imports",
     )  # fmt: skip
 
 
@@ -119,8 +124,10 @@ def of_static(page: str) -> Figures:
     text = html.unescape(re.sub(r"<[^>]*>", " ", page.partition('<main class="summary">')[2].partition("</main>")[0]))
     return found(
         re.sub(r"\s+", " ", text),
-        r"allocated at its peak (?P<allocated>SIZE) (?P<allocated_accuracy>PHRASE) · requested bytes · (?P<blocks>[\d,]+) blocks",
-        r"resident at its peak (?P<resident>SIZE) (?P<resident_accuracy>PHRASE), and (?P<overhead>SIZE) overhead of hiwater",
+        r"allocated at its peak (?P<allocated>SIZE) (?P<allocated_accuracy>PHRASE) · requested bytes · "
+        r"(?P<blocks>[\d,]+) blocks",
+        r"resident at its peak (?P<resident>SIZE) (?P<resident_accuracy>PHRASE), and (?P<overhead>SIZE) "
+        r"overhead of hiwater",
         r"allocated at the end (?P<end>SIZE)",
         r"with everything it called (?P<top>SIZE) (?P<share>[\d.]+ %)",
     )
@@ -133,7 +140,8 @@ def of_cell(capture: Path) -> Figures:
     text = json.loads(said.getvalue())["text"]
     return found(
         text,
-        r"peak (?P<allocated>SIZE) allocated \((?P<allocated_accuracy>PHRASE), (?P<blocks>[\d,]+) blocks\), kept (?P<end>SIZE)",
+        r"peak (?P<allocated>SIZE) allocated \((?P<allocated_accuracy>PHRASE), (?P<blocks>[\d,]+) blocks\), "
+        r"kept (?P<end>SIZE)",
         r"(?P<resident>SIZE) at the peak \((?P<resident_accuracy>PHRASE)\) and (?P<overhead>SIZE) overhead of hiwater",
         r"libraries:\n +(?P<top>SIZE) +(?P<share>[\d.]+ %)  (?P<place>\S+)",
     ) | of_groups(

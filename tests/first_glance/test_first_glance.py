@@ -141,7 +141,8 @@ def test_what_a_library_reserves_and_never_touches_is_not_the_line_to_change(tmp
 def test_a_refused_request_is_said_first(tmp_path: Path) -> None:
     program = tmp_path / "asks.py"
     program.write_text(
-        "def ask(size):\n    try:\n        return bytearray(size)\n    except MemoryError:\n        return None\n\nask(1 << 46)\nask(1 << 47)\n"
+        "def ask(size):\n    try:\n        return bytearray(size)\n    except MemoryError:\n"
+        "        return None\n\nask(1 << 46)\nask(1 << 47)\n"
     )
     said = run(program, tmp_path / "a.hiw")
     assert said[0] == "hiwater: 2 requests for memory were refused, the last of 128.0 TiB at asks.py:3 in ask"

@@ -29,7 +29,8 @@ kept = work()
 """
 MAIN = """
 import subprocess, sys
-children = [subprocess.Popen([sys.executable, "work.py"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) for _ in range(2)]
+children = [subprocess.Popen([sys.executable, "work.py"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    for _ in range(2)]
 for child in children:
     child.stdout.readline()
 for child in children:

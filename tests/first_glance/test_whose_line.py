@@ -172,11 +172,13 @@ def test_the_package_that_is_run_is_the_users_though_it_came_from_an_index(place
     place.write("site-packages/shop/core.py", f"import library\ndef main():\n    return library.make({SIZE})\n")
     place.write(
         "bin/shop",
-        f"#!{sys.executable}\nimport sys\nfrom shop.core import main\nif __name__ == '__main__':\n    sys.exit(main() and None)\n",
+        f"#!{sys.executable}\nimport sys\nfrom shop.core import main\nif __name__ == '__main__':\n"
+        "    sys.exit(main() and None)\n",
     )
     place.write(
         "bin/shop", f"#!{sys.executable}\n# -*- coding: utf-8 -*-\nimport re\nimport sys\nfrom shop.core import run\n"
-        "if __name__ == '__main__':\n    sys.argv[0] = re.sub(r'(-script\\.pyw|\\.exe)?$', '', sys.argv[0])\n    sys.exit(run())\n",
+        "if __name__ == '__main__':\n    sys.argv[0] = re.sub(r'(-script\\.pyw|\\.exe)?$', '', sys.argv[0])\n"
+            "    sys.exit(run())\n",
     )  # fmt: skip
     place.write(
         "site-packages/shop/core.py", f"import library\ndef main():\n    kept = library.make({SIZE})\nrun = main\n"
@@ -233,7 +235,10 @@ def test_what_an_interpreter_runs(arguments: list[str], kind: tuple[str, str]) -
     ("text", "package"),
     [
         (
-            "#!/usr/bin/python\nimport sys\nfrom shop.core import main\nif __name__ == '__main__':\n    sys.exit(main())\n",
+            (
+                "#!/usr/bin/python\nimport sys\nfrom shop.core import main\nif __name__ == '__main__':\n"
+                "    sys.exit(main())\n"
+            ),
             "shop",
         ),
         ("#!/usr/bin/python\nimport sys\nfrom numpy import ones\ntable = ones(9)\nsys.exit(main())\n", ""),
@@ -268,8 +273,8 @@ def test_what_was_installed_from_a_folder_is_the_users(tmp_path: Path) -> None:
     installed(folder, "by_conda", "file:///build/by_conda", installer="conda", more='"dir_info": {}')
     found = dict(own_code._local_installs([str(folder), "/nowhere/site-packages", str(tmp_path)]))
     assert found == {
-        "shop": "local install", "shop_single": "local install", "develop": "editable install", "develop_single": "editable install",
-        "wheel_file": "local install", "wheel_file_single": "local install",
+        "shop": "local install", "shop_single": "local install", "develop": "editable install",
+        "develop_single": "editable install", "wheel_file": "local install", "wheel_file_single": "local install",
     }  # fmt: skip
     for name in ("a", "b", "c", "d", "e", "f", "g"):  # an image into which everything was copied as wheels
         installed(folder, name, f"file:///wheels/{name}.whl", more='"archive_info": {}')

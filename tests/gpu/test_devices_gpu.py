@@ -37,7 +37,10 @@ def initialised():
 
 
 def test_looking_makes_no_context():
-    code = "import torch, hiwater\nwith hiwater.track(meters=('gpu',)) as t: pass\nprint(torch.cuda.is_initialized(), t.usage.gpu)"
+    code = (
+        "import torch, hiwater\nwith hiwater.track(meters=('gpu',)) as t: pass\n"
+        "print(torch.cuda.is_initialized(), t.usage.gpu)"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False []"
 
@@ -104,7 +107,8 @@ def test_a_recording_has_the_device(tmp_path):
     program.write_text(
         "import time, torch\nheld = torch.empty(64 << 20, dtype=torch.uint8, device='cuda')\n"
         "torch.empty(256 << 20, dtype=torch.uint8, device='cuda')\nuntil = time.time() + 1.5\n"
-        "while time.time() < until:\n    torch.mm(torch.ones(64, 64, device='cuda'), torch.ones(64, 64, device='cuda'))\n"
+        "while time.time() < until:\n"
+        "    torch.mm(torch.ones(64, 64, device='cuda'), torch.ones(64, 64, device='cuda'))\n"
     )
     run_hiwater("run", "-o", "run.hiw", program, folder=tmp_path, check=True)
     (device,) = hiwater.open(tmp_path / "run.hiw").devices

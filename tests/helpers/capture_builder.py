@@ -35,7 +35,8 @@ RECORDS: dict[str, list[tuple[Any, ...]]] = {
     "nodes": [("parent", "<u4"), ("code", "<u4"), ("line", "<u4"), ("reserved", "<u4")],
     "accounts": [
         ("live_bytes", "<i8"), ("live_blocks", "<i8"), ("saved_bytes", "<i8"), ("saved_blocks", "<i8"),
-        ("generation", "<u8"), ("total_bytes", "<u8"), ("total_blocks", "<u8"), ("node", "<u4"), ("kind", "<u2"), ("sampled", "<u2"),
+        ("generation", "<u8"), ("total_bytes", "<u8"), ("total_blocks", "<u8"), ("node", "<u4"), ("kind", "<u2"),
+        ("sampled", "<u2"),
     ],
     "account_peaks": [("peak_bytes", "<i8"), ("peak_blocks", "<i8"), ("entered_bytes", "<i8"), ("temporaries", "<u8")],
     "slices": [
@@ -151,7 +152,8 @@ def assemble(
         "magic": MAGIC, "version": 3, "header_bytes": HEADER_BYTES, "extent_bytes": EXTENT_BYTES,
         "schema_offset": HEADER_BYTES, "schema_bytes": SCHEMA_BYTES, "directory_offset": DIRECTORY_OFFSET,
         "first_extent_offset": FIRST_EXTENT_OFFSET, "max_extents": MAX_EXTENTS, "extents_used": len(extents),
-        "counted_kinds": len(COUNTED_KINDS), "table_total": len(TABLES), "table_count": counts, "state": ENDED, "exit_code": 0,
+        "counted_kinds": len(COUNTED_KINDS), "table_total": len(TABLES), "table_count": counts, "state": ENDED,
+        "exit_code": 0,
     }  # fmt: skip
     body = b"".join(data.ljust(EXTENT_BYTES, b"\0") for _, _, data in extents)
     start = _pack_header({**fixed, **header}) + text + directory
@@ -198,7 +200,8 @@ class Recording:
         self.pressure: list[tuple[int, ...]] = []
         self.now_ns = 0
         self.header: dict[str, Any] = {
-            "live_bytes": 0, "live_blocks": 0, "slice_peak_bytes": 0, "slice_peak_blocks": 0, "generation": 1, "slice_peak_ns": 0,
+            "live_bytes": 0, "live_blocks": 0, "slice_peak_bytes": 0, "slice_peak_blocks": 0, "generation": 1,
+            "slice_peak_ns": 0,
             "kind_live_bytes": [0] * len(KINDS), "epoch_index": 0, "state": RECORDING, "pid": 4242, "exit_code": -1,
             "started_unix_ns": 1_700_000_000_000_000_000, "boot_id": b"a-boot-long-ago", "process_start_ticks": 77,
             "resident_exact": 1, "resident_peak_bytes": 64 << 20, "resident_start_bytes": 16 << 20,

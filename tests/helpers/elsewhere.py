@@ -19,14 +19,14 @@ import sys
 import time
 
 _LINUX_ALONE = (
-    "O_PATH", "O_TMPFILE", "getresuid", "getresgid", "memfd_create", "pidfd_open", "posix_fallocate", "sched_getaffinity", "waitid",
-    "eventfd", "sendfile", "sched_setaffinity", "prlimit",
+    "O_PATH", "O_TMPFILE", "getresuid", "getresgid", "memfd_create", "pidfd_open", "posix_fallocate",
+    "sched_getaffinity", "waitid", "eventfd", "sendfile", "sched_setaffinity", "prlimit",
 )  # fmt: skip
 _POSIX_ALONE = (
-    "O_CLOEXEC", "O_NONBLOCK", "O_NOFOLLOW", "O_NOCTTY", "O_DIRECTORY", "O_SYNC", "pread", "preadv", "pwrite", "pwritev", "fork", "forkpty",
-    "register_at_fork", "wait4", "wait3", "WNOHANG", "geteuid", "getuid", "getegid", "getgid", "getgroups", "uname", "sysconf",
-    "sysconf_names", "fchmod", "fchown", "killpg", "setsid", "getpgid", "posix_spawn", "statvfs", "fstatvfs", "mkfifo", "nice", "getloadavg",
-    "openpty", "ttyname", "ctermid", "tcgetpgrp",
+    "O_CLOEXEC", "O_NONBLOCK", "O_NOFOLLOW", "O_NOCTTY", "O_DIRECTORY", "O_SYNC", "pread", "preadv", "pwrite",
+    "pwritev", "fork", "forkpty", "register_at_fork", "wait4", "wait3", "WNOHANG", "geteuid", "getuid", "getegid",
+    "getgid", "getgroups", "uname", "sysconf", "sysconf_names", "fchmod", "fchown", "killpg", "setsid", "getpgid",
+    "posix_spawn", "statvfs", "fstatvfs", "mkfifo", "nice", "getloadavg", "openpty", "ttyname", "ctermid", "tcgetpgrp",
 )  # fmt: skip
 _SIGNALS_OF_POSIX = (
     "SIGHUP",

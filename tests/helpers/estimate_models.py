@@ -160,7 +160,8 @@ def squares(output):
 MODELS = {
     f.__name__: f
     for f in (
-        mlp, conv, encoder, encoders, attention, masked_attention, gpt, checkpointed, checkpointed_reentrant, inplace, lstm,
+        mlp, conv, encoder, encoders, attention, masked_attention, gpt, checkpointed, checkpointed_reentrant, inplace,
+        lstm,
     )
 }  # fmt: skip
 

@@ -17,8 +17,9 @@ from hiwater.capture.references import check_references
 from hiwater.capture.tables import Tables
 
 HOSTILE = (
-    "</script><script>alert(1)</script>", "a;b", "two\nlines", "\u202egnp.exe", "\U0001f600 smile", "x" * 5000, "<b>&amp;\"'", "]]>",
-    "\x1b[2Jclear", "\x00nul", "\ud800", "[bold]markup[/bold]", "\u2028", "", "%s %d {0}", "-->", "caf\u00e9",
+    "</script><script>alert(1)</script>", "a;b", "two\nlines", "\u202egnp.exe", "\U0001f600 smile", "x" * 5000,
+    "<b>&amp;\"'", "]]>", "\x1b[2Jclear", "\x00nul", "\ud800", "[bold]markup[/bold]", "\u2028", "", "%s %d {0}", "-->",
+    "caf\u00e9",
 )  # fmt: skip
 each_hostile_name = pytest.mark.parametrize("name", HOSTILE, ids=[ascii(name)[:20] for name in HOSTILE])
 

@@ -37,8 +37,9 @@ def environment(folder: Path, sources: Path = TESTS) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHONMALLOC", "HIWATER_"))}
     return kept | {
         "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(sources / "programs"),
-        "HIWATER_TEST_CHECKED": str(folder / "checked"), "XDG_CACHE_HOME": str(folder / "cache"), "MPLCONFIGDIR": str(folder / "mpl"),
-        "SOURCE_DATE_EPOCH": str(MADE_AT), "NO_COLOR": "1", "COLUMNS": "100", "TZ": "UTC",
+        "HIWATER_TEST_CHECKED": str(folder / "checked"), "XDG_CACHE_HOME": str(folder / "cache"),
+        "MPLCONFIGDIR": str(folder / "mpl"), "SOURCE_DATE_EPOCH": str(MADE_AT), "NO_COLOR": "1", "COLUMNS": "100",
+        "TZ": "UTC",
     }  # fmt: skip
 
 
@@ -137,8 +138,8 @@ def run_group(
     expired = threading.Event()
     with (folder / "output").open("w+", errors="replace") as output:
         process = subprocess.Popen(
-            command, cwd=folder / "t", env=dict(surroundings), stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
-            start_new_session=True,
+            command, cwd=folder / "t", env=dict(surroundings), stdin=subprocess.DEVNULL, stdout=output,
+            stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
         timer = threading.Timer(seconds, lambda: (expired.set(), kill_session(process.pid)))
         timer.start()

@@ -30,8 +30,9 @@ def laid_out(small: Recording, nodes: Any, *, kinds: int = 1, more: dict[str, An
     tables.update(more or {})
     live, blocks = int(accounts["live_bytes"].sum()), int(accounts["live_blocks"].sum())
     header = {
-        **small.header, "live_bytes": live, "slice_peak_bytes": live, "live_blocks": blocks, "slice_peak_blocks": blocks,
-        "generation": 2, "slice_peak_ns": 10**9, "ended_ns": 2 * 10**9, "state": 2, "exit_code": 0,
+        **small.header, "live_bytes": live, "slice_peak_bytes": live, "live_blocks": blocks,
+        "slice_peak_blocks": blocks, "generation": 2, "slice_peak_ns": 10**9, "ended_ns": 2 * 10**9, "state": 2,
+        "exit_code": 0,
     }  # fmt: skip
     return assemble(header, tables)
 

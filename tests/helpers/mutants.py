@@ -18,12 +18,15 @@ from hiwater.capture.layout import FIRST_BYTES, Table, parse_schema, read_start
 
 START_FIELDS = {  # of the fixed start: offset and struct code
     "version": (8, "I"), "header_bytes": (12, "I"), "extent_bytes": (16, "Q"), "schema_offset": (24, "Q"),
-    "schema_bytes": (32, "Q"), "directory_offset": (40, "Q"), "first_extent_offset": (48, "Q"), "max_extents": (56, "I"),
+    "schema_bytes": (32, "Q"), "directory_offset": (40, "Q"), "first_extent_offset": (48, "Q"),
+    "max_extents": (56, "I"),
 }  # fmt: skip
-TELLING = (0, 1, 2, 3, 4, 7, 8, 9, 15, 16, 127, 128, 255, 256, 4095, 4096, 2**15, 2**16, 2**24, 2**31 - 1, 2**31, 2**32 - 1,
+TELLING = (0, 1, 2, 3, 4, 7, 8, 9, 15, 16, 127, 128, 255, 256, 4095, 4096, 2**15, 2**16, 2**24, 2**31 - 1, 2**31,
+    2**32 - 1,
            2**32, 2**40, 2**53, 2**62, 2**63 - 1, 2**63, 2**64 - 4096, 2**64 - 1)  # fmt: skip
 JSON_VALUES: tuple[Any, ...] = (
-    None, True, -1, 0, 1, 2**31, 2**63, 2**70, 1e308, "", "x", "<u8", "<i8", "<u1", "|u1", "<f8", "<f4", "S1", "S9999", "O", "V8", "M8[ns]",
+    None, True, -1, 0, 1, 2**31, 2**63, 2**70, 1e308, "", "x", "<u8", "<i8", "<u1", "|u1", "<f8", "<f4", "S1", "S9999",
+    "O", "V8", "M8[ns]",
     [], {}, [[]], ["x", "<u4", 0], ["x", "<u4", 0, 3],
 )  # fmt: skip
 
@@ -100,7 +103,10 @@ def in_a_record(record: np.dtype[Any], content: bytearray, offset: int, random: 
     kind, place = fields[name][:2]
     count = kind.shape[0] if kind.shape else 1
     element = random.randrange(count)
-    return f"{name}[{element}] {put(content, offset + place + element * kind.base.itemsize, min(8, kind.base.itemsize), random)}"
+    return (
+        f"{name}[{element}] "
+        f"{put(content, offset + place + element * kind.base.itemsize, min(8, kind.base.itemsize), random)}"
+    )
 
 
 def in_the_counts(original: Original, content: bytearray, random: Random) -> str:
@@ -163,6 +169,6 @@ def an_extent_of_another(original: Original, content: bytearray, random: Random)
 
 FIELDS = (in_the_header, in_a_table)
 MUTATIONS: tuple[Callable[[Original, bytearray, Random], str], ...] = (
-    in_the_start, in_the_header, in_a_table, in_a_table, in_a_table, in_the_counts, in_the_directory, in_the_schema, anywhere, a_cut,
-    an_extent_of_another,
+    in_the_start, in_the_header, in_a_table, in_a_table, in_a_table, in_the_counts, in_the_directory, in_the_schema,
+    anywhere, a_cut, an_extent_of_another,
 )  # fmt: skip

@@ -22,7 +22,8 @@ native = ctypes.CDLL(sys.argv[1])
 def record(folder: Path, program: str, *options: str, environment: Mapping[str, str] = {}) -> Path:
     (folder / "program.py").write_text(HEAD + textwrap.dedent(program))
     done = subprocess.run(
-        [sys.executable, "-m", "hiwater", "run", "-q", *options, "-o", "run.hiw", "program.py", compiled.library("native_frames")],
+        [sys.executable, "-m", "hiwater", "run", "-q", *options, "-o", "run.hiw", "program.py",
+            compiled.library("native_frames")],
         cwd=folder, capture_output=True, text=True, timeout=300, check=False, env=child_environment(environment),
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]

@@ -19,9 +19,10 @@ from mutants import START_FIELDS, TELLING
 
 MOST_GROWN_BYTES = 16 << 20
 TEXTS = (
-    "", "0", "-1", "9" * 400, "9" * 6000, "1e999", "٣", "0x10", "NaN", "[" * 3000, "[]", "{}", "[1, null, {}]", '{"a": 1}', '{"a.py": [["f", 1]]}', "null", '"x"',
-    "a\nb", "\x1b]0;title\x07", "\u202egnp.exe", "</script><script>alert(1)</script>", "/etc/shadow", "/dev/zero", "/", "../..", "fork", "exec",
-    "sample", "device history", "cuda:0", "spark", "1:2", "9999999999999999999:1", "x" * 100_000, "%s{0}", "=cmd|' /C calc'!A0",
+    "", "0", "-1", "9" * 400, "9" * 6000, "1e999", "٣", "0x10", "NaN", "[" * 3000, "[]", "{}", "[1, null, {}]",
+    '{"a": 1}', '{"a.py": [["f", 1]]}', "null", '"x"', "a\nb", "\x1b]0;title\x07", "\u202egnp.exe",
+    "</script><script>alert(1)</script>", "/etc/shadow", "/dev/zero", "/", "../..", "fork", "exec", "sample",
+    "device history", "cuda:0", "spark", "1:2", "9999999999999999999:1", "x" * 100_000, "%s{0}", "=cmd|' /C calc'!A0",
 )  # fmt: skip
 
 
@@ -125,9 +126,12 @@ def _example(name: str, fields: Sequence[str]) -> dict[str, Any]:
     }
     columns |= {field: 0 if field in ("process", "device") else 1 for field in named}
     exact = {
-        "holder_searches": {"first_path": 0, "first_block": 0, "first_reference": 0, "paths": 4, "blocks": 4, "references_between": 4, "target": 2, "failure": 0},
-        "holder_paths": {"parent": 0, "dominator": 0, "kind": 1, "shared": 0}, "holder_blocks": {"path": 1}, "holder_references": {"from": 1, "to": 2},
-        "live_snapshots": {"slice": 0, "first_account": 1}, "scopes": {"depth": 0}, "processes": {"pid": [1, 2, 3, 4], "exit_status": 0},
+        "holder_searches": {"first_path": 0, "first_block": 0, "first_reference": 0, "paths": 4, "blocks": 4,
+            "references_between": 4, "target": 2, "failure": 0},
+        "holder_paths": {"parent": 0, "dominator": 0, "kind": 1, "shared": 0}, "holder_blocks": {"path": 1},
+        "holder_references": {"from": 1, "to": 2},
+        "live_snapshots": {"slice": 0, "first_account": 1}, "scopes": {"depth": 0},
+        "processes": {"pid": [1, 2, 3, 4], "exit_status": 0},
     }  # fmt: skip
     return columns | exact.get(name, {})
 
@@ -219,7 +223,8 @@ def a_header_field(parts: Parts, random: Random) -> str:
 
 
 MUTATIONS: tuple[Callable[[Parts, Random], str], ...] = (
-    a_column, a_column, a_column, a_table_grown, a_table_emptied, a_long_text, a_fact, a_fact, many_facts, a_header_field, a_header_field,
+    a_column, a_column, a_column, a_table_grown, a_table_emptied, a_long_text, a_fact, a_fact, many_facts,
+    a_header_field, a_header_field,
 )  # fmt: skip
 
 

@@ -41,7 +41,8 @@ RANDOM_GRAPHS = """
             nodes.append(made())
         for number, node in enumerate(nodes):
             for name in "abc"[: draw.randrange(4)]:
-                to = nodes[draw.randrange(len(nodes))] if draw.random() < 0.3 else nodes[min(len(nodes) - 1, number + draw.randrange(1, 4))]
+                is_any, near = draw.random() < 0.3, min(len(nodes) - 1, number + draw.randrange(1, 4))
+                to = nodes[draw.randrange(len(nodes))] if is_any else nodes[near]
                 setattr(node, name, to)
             if isinstance(node, list):
                 node.extend(bytes(draw.randrange(200, 900)) for _ in range(draw.randrange(3)))
@@ -74,7 +75,8 @@ RANDOM_GRAPHS = """
         for node in alive:
             rest = reachable(roots, nodes, without=node)
             expected[type(node).__qualname__] = sum(sys.getsizeof(one) for key, one in found.items() if key not in rest)
-        holders = {type(node).__qualname__: {type(one).__qualname__ for one in gc.get_referrers(node)} for node in alive}
+        holders = {type(node).__qualname__: {type(one).__qualname__ for one in gc.get_referrers(node)}
+            for node in alive}
         del nodes, node, roots, found, rest, alive
         gc.collect()
         gc.disable()
@@ -112,7 +114,8 @@ OLD_WORD = """
     old = [ctypes.c_size_t() for _ in range(2_000)]
     rows = Rows(range(5_000))
     for word in old:
-        word.value = ctypes.c_size_t.from_address(id(rows) + 24).value  # as is left in memory of a buffer that was there
+        # as is left in memory of a buffer that was there
+        word.value = ctypes.c_size_t.from_address(id(rows) + 24).value
     kept = [[rows]]
     del rows
     (found,) = hiwater.holders("Rows").groups

@@ -33,8 +33,10 @@ HOLDERS = {
     "class_registry": (r"type", r"dict `\.registry` of type `Base` of module `leaks_class_registry`", "# leak"),
     "closure": (r"function", r"list `_LATER` of module `leaks_closure`", "return lambda"),
     "del_cycle": (r"leaks_del_cycle\.Node", r"list `_REVIVED` of module `leaks_del_cycle`", "Node()"),
-    "listener": (r"method", r"list `\.listeners` of leaks_listener\.Signal `CHANGED` of module `leaks_listener`", "CHANGED.connect"),
-    "logging_handlers": (r"logging\.StreamHandler", r"list `\.handlers` of logging\.Logger `_LOG` of module `leaks_logging_handlers`", "addHandler"),
+    "listener": (r"method", r"list `\.listeners` of leaks_listener\.Signal `CHANGED` of module `leaks_listener`",
+        "CHANGED.connect"),
+    "logging_handlers": (r"logging\.StreamHandler",
+        r"list `\.handlers` of logging\.Logger `_LOG` of module `leaks_logging_handlers`", "addHandler"),
     "thread_locals": (r"str", r".*`_LOCAL` of module `leaks_thread_locals`|.*a thread keeps.*", "return chr"),
     "traceback": (r"ValueError", r"list `_FAILURES` of module `leaks_traceback`", "raise ValueError"),
 }  # fmt: skip
@@ -160,14 +162,28 @@ def test_a_frame_of_pandas_holds_its_columns(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("source", "type_name", "holder"),
     [
-        ("def f():\n    big = bytearray(3_000_000)\n    yield big\nG = f(); next(G)", "bytearray", "`big` of generator `G` of module `__main__`"),
+        ("def f():\n    big = bytearray(3_000_000)\n    yield big\nG = f(); next(G)", "bytearray",
+            "`big` of generator `G` of module `__main__`"),
         ("class A: big = bytearray(3_000_000)", "bytearray", "`.big` of type `A` of module `__main__`"),
-        ("def f(x=bytearray(3_000_000)): pass", "bytearray", r"tuple `\.?__defaults__` of function `f` of module `__main__`|tuple in function `f` of module `__main__`"),
-        ("import functools\n@functools.cache\ndef f(n): return bytes(3000)+bytes([n % 256, n // 256])\nfor n in range(2000): f(n)", "bytes", ".*functools._lru_cache_wrapper `f` of module `__main__`"),
-        ("import functools\nclass Model:\n    def __init__(self): self.weights = bytearray(300_000)\n    @functools.lru_cache(maxsize=None)\n    def predict(self, x): return x\nfor n in range(10): Model().predict(n)", "bytearray", r"`\.weights` of 10 × Model in 10 × tuple in dict in functools\._lru_cache_wrapper `\.predict` of type `Model` of module `__main__`"),
-        ("import collections\nclass Box: pass\nclass Inner: pass\nB = Box(); I = Inner(); B.first = {0: [(I,)]}; I.second = collections.deque([{0: bytearray(3_000_000)}])\ndel I", "bytearray", r"dict in collections\.deque `\.second` of Inner in … in list in dict `\.first` of Box `B` of module `__main__`"),
-        ("import contextvars\nV = contextvars.ContextVar('V'); V.set(bytearray(3_000_000))", "bytearray", ".*(a thread keeps|`V` of module).*"),
-        ("import collections\nQ = collections.deque(bytes(3000) + bytes([n % 256]) for n in range(1000))", "bytes", "collections.deque `Q` of module `__main__`"),
+        ("def f(x=bytearray(3_000_000)): pass", "bytearray",
+            (r"tuple `\.?__defaults__` of function `f` of module `__main__`|tuple in function `f` of module "
+            r"`__main__`")),
+        (("import functools\n@functools.cache\ndef f(n): return bytes(3000)+bytes([n % 256, n // 256])\n"
+            "for n in range(2000): f(n)"), "bytes", ".*functools._lru_cache_wrapper `f` of module `__main__`"),
+        (("import functools\nclass Model:\n    def __init__(self): self.weights = bytearray(300_000)\n"
+            "    @functools.lru_cache(maxsize=None)\n    def predict(self, x): return x\n"
+            "for n in range(10): Model().predict(n)"), "bytearray",
+            (r"`\.weights` of 10 × Model in 10 × tuple in dict in functools\._lru_cache_wrapper `\.predict` of "
+                r"type `Model` of module `__main__`")),
+        (("import collections\nclass Box: pass\nclass Inner: pass\n"
+            "B = Box(); I = Inner(); B.first = {0: [(I,)]}; I.second = collections.deque([{0: "
+            "bytearray(3_000_000)}])\ndel I"), "bytearray",
+            (r"dict in collections\.deque `\.second` of Inner in … in list in dict `\.first` of Box `B` of "
+                r"module `__main__`")),
+        ("import contextvars\nV = contextvars.ContextVar('V'); V.set(bytearray(3_000_000))", "bytearray",
+            ".*(a thread keeps|`V` of module).*"),
+        ("import collections\nQ = collections.deque(bytes(3000) + bytes([n % 256]) for n in range(1000))", "bytes",
+            "collections.deque `Q` of module `__main__`"),
     ],
 )  # fmt: skip
 def test_shapes_of_holders(tmp_path: Path, source: str, type_name: str, holder: str) -> None:
@@ -193,7 +209,8 @@ def test_no_reference_count_no_finalizer_and_no_state_of_the_collector_changes(t
         watched = weakref.ref(kept, called.append)
         lost = Cycle(); del lost
         def state():
-            return [sys.getrefcount(one) for one in objects], gc.get_count()[1:], gc.isenabled(), gc.get_stats(), len(called)
+            counts = [sys.getrefcount(one) for one in objects]
+            return counts, gc.get_count()[1:], gc.isenabled(), gc.get_stats(), len(called)
         hiwater.holders()  # imports what it needs
         before = state()
         found = hiwater.holders(Cycle)
@@ -314,7 +331,8 @@ def test_threads_that_allocate_go_on_and_searches_are_whole(tmp_path: Path, word
         for worker in workers: worker.start()
         for _ in range({rounds(4)}):
             found = hiwater.holders(Row)
-            assert [(one.count, one.held_by) for one in found.groups] == [(3000, "list `ROWS` of module `__main__`")], found
+            groups = [(one.count, one.held_by) for one in found.groups]
+            assert groups == [(3000, "list `ROWS` of module `__main__`")], found
         done = True
         for worker in workers: worker.join()
     """
@@ -430,7 +448,8 @@ def test_a_running_process_is_searched_by_pid_and_by_capture(tmp_path: Path, gro
     assert counts == [2000, 3000]
     found = json.loads(
         run_hiwater(
-            "holders", "run.hiw", "--search", "2", "--since", "1", "--type", "Row", "--format", "json", folder=tmp_path, check=True
+            "holders", "run.hiw", "--search", "2", "--since", "1", "--type", "Row", "--format", "json", folder=tmp_path,
+            check=True
         ).stdout
     )  # fmt: skip
     (group,) = found["groups"]

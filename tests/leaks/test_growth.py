@@ -165,7 +165,8 @@ def call():
 
 @pytest.mark.parametrize(
     ("body", "leaks"),
-    [("def make@():\n    KEPT.append(Row())\n", True), ("def make@():\n    RECENT[@] = [Row() for _ in range(30)]\n", False)],
+    [("def make@():\n    KEPT.append(Row())\n", True), ("def make@():\n    RECENT[@] = [Row() for _ in range(30)]\n",
+        False)],
     ids=["leak", "renewed"],
 )  # fmt: skip
 def test_objects_of_a_type_leak_on_call_paths_that_do_not_show_it(tmp_path: Path, body: str, leaks: bool) -> None:

@@ -19,7 +19,10 @@ HOLDERS = {
     "asyncio_tasks": r"set `_TASKS` of module `leaks_asyncio_tasks`",
     "c_extension": r"no object that was found .*",
     "cache": r"dict `_CACHE` of module `leaks_cache`",
-    "class_registry": r"dict `\.registry` of type `Base` of module `leaks_class_registry`|.*type `Base` of module `leaks_class_registry`",
+    "class_registry": (
+        r"dict `\.registry` of type `Base` of module `leaks_class_registry`|.*type `Base` of module "
+        r"`leaks_class_registry`"
+    ),
     "closure": r"list `_LATER` of module `leaks_closure`",
     "del_cycle": r"list `_REVIVED` of module `leaks_del_cycle`",
     "listener": r"list `\.listeners` of leaks_listener\.Signal `CHANGED` of module `leaks_listener`",

@@ -29,7 +29,8 @@ def test_p_of_few_values_is_the_share_of_all_orders_that_rise_as_much() -> None:
 # Kendall's table of the tail of S, without ties.
 @pytest.mark.parametrize(
     ("values", "tail"),
-    [((1, 2, 3, 4), 1 / 24), ((2, 1, 3, 4), 4 / 24), ((1, 2, 4, 3, 5), 5 / 120), (tuple(range(10)), 1 / math.factorial(10))],
+    [((1, 2, 3, 4), 1 / 24), ((2, 1, 3, 4), 4 / 24), ((1, 2, 4, 3, 5), 5 / 120),
+        (tuple(range(10)), 1 / math.factorial(10))],
 )  # fmt: skip
 def test_p_is_that_of_the_table(values: tuple[int, ...], tail: float) -> None:
     assert trends.rising_p(values) == pytest.approx(tail)

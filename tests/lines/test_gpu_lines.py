@@ -308,7 +308,8 @@ def test_coverage_goes_on(tmp_path):
     pytest.importorskip("coverage")
     script = tmp_path / "script.py"
     script.write_text(
-        "import torch\nfrom hiwater.contrib.torch import LineProfiler\n\ndef work(n):\n    if n > 100:\n        return 1\n    return 2\n\n"
+        "import torch\nfrom hiwater.contrib.torch import LineProfiler\n\ndef work(n):\n    if n > 100:\n"
+        "        return 1\n    return 2\n\n"
         "with LineProfiler(work) as profiler:\n    work(1)\nwork(200)\nprint(profiler.display(columns=['hits']))\n"
     )
     command = [sys.executable, "-m", "coverage"]

@@ -83,12 +83,15 @@ def generator():
 async def asynchronous(): yield len(bytearray(10_015))
 c = C()
 c.prop = 3
-print(c.method(), C.above_class(), c.above_class(), C.below_static(), c.prop, c.value, C.prop.__doc__, c.labelled, type(C.__dict__["labelled"]))
-print(c.cached, c.cached, vars(c), type(C.cached), c.dispatched("x"), c.dispatched(5), c.half(2), type(C.__dict__["half"]))
+print(c.method(), C.above_class(), c.above_class(), C.below_static(), c.prop, c.value, C.prop.__doc__, c.labelled,
+    type(C.__dict__["labelled"]))
+print(c.cached, c.cached, vars(c), type(C.cached), c.dispatched("x"), c.dispatched(5), c.half(2),
+    type(C.__dict__["half"]))
 print(cached(1), cached(1), cached(1.0), cached.cache_info(), cached.cache_parameters(), type(cached), cached.__name__)
 print(dispatched("x"), dispatched(4), dispatched.registry.keys(), held(), held.held, type(held), part(2), part.args)
 g = generator()
-print(next(g), inspect.isgeneratorfunction(generator), inspect.iscoroutinefunction(coroutine), inspect.isasyncgenfunction(asynchronous))
+print(next(g), inspect.isgeneratorfunction(generator), inspect.iscoroutinefunction(coroutine),
+    inspect.isasyncgenfunction(asynchronous))
 try: g.send("sent")
 except StopIteration as end: print(end.value)
 async def collect(): return [item async for item in asynchronous()]
@@ -136,7 +139,8 @@ def test_the_memory_profilers_decorator_keeps_them_too(capsys: pytest.CaptureFix
 def test_an_object_that_hides_its_function_is_measured_on_every_version(tmp_path: Path) -> None:
     code = (
         "from hiwater.lines import LineProfiler\nimport functools\n"
-        "class Held:\n def __init__(self, f): functools.update_wrapper(self, f); self._f = f\n def __call__(self): return self._f()\n"
+        "class Held:\n def __init__(self, f): functools.update_wrapper(self, f); self._f = f\n"
+        " def __call__(self): return self._f()\n"
         "def f():\n return len(bytearray(50_000))\n"
         "held = Held(f)\nprofiler = LineProfiler(resident=False)\nassert profiler.wrap(held) is held\nheld(); held()\n"
         "print([(line.line, line.calls) for line in profiler.results()[0].lines if line.allocated_bytes > 50_000])"

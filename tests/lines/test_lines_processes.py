@@ -111,7 +111,8 @@ def test_the_decorator_alone_adds_forked_children(tmp_path: Path) -> None:
         "if os.fork() == 0:\n    work(); os._exit(0)\nos.wait()\n"
     )
     done = subprocess.run(
-        [sys.executable, "program.py"], cwd=tmp_path, env=child_environment({"TMPDIR": str(tmp_path)}), check=True, capture_output=True, text=True
+        [sys.executable, "program.py"], cwd=tmp_path, env=child_environment({"TMPDIR": str(tmp_path)}), check=True,
+        capture_output=True, text=True
     )  # fmt: skip
     assert "with the calls of 1 child process\n" in done.stderr
     assert "4.8 MiB" in done.stderr

@@ -420,8 +420,8 @@ def test_both_say_the_same_of_random_code(recursion_apart: bool, monkeypatch: py
             monkeypatch.setattr(core, "_module", module)
             used.bytes = 0
             results = measured(
-                lambda seed=seed: names["step"](random.Random(seed), 4), names["step"], names["generate"], names["fail"],
-                recursion_apart=recursion_apart,
+                lambda seed=seed: names["step"](random.Random(seed), 4), names["step"], names["generate"],
+                names["fail"], recursion_apart=recursion_apart,
             )  # fmt: skip
             said.append([function.to_dict() for function in results])
         assert said[0] == said[1], seed

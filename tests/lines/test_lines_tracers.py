@@ -152,8 +152,8 @@ def test_coverage_and_ours_together(tmp_path: Path, recorder: str) -> None:
     script = tmp_path / "script.py"
     no_engine = "import sys\nsys.modules['hiwater._core'] = None\n" if recorder == "python" else ""
     script.write_text(
-        no_engine
-        + "import hiwater\n@hiwater.profile\ndef f(n):\n    if n:\n        x = 1\n    else:\n        x = 2\n    return x\nf(1)\n"
+        no_engine + "import hiwater\n@hiwater.profile\ndef f(n):\n    if n:\n        x = 1\n    else:\n        x = 2\n"
+        "    return x\nf(1)\n"
     )
     run = [sys.executable, "-m", "coverage"]
     for words in (["run", "--data-file=data", "script.py"], ["report", "--data-file=data", "-m", "script.py"]):

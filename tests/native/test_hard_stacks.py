@@ -102,7 +102,8 @@ def test_generated_code_has_the_names_of_its_compilers_map(tmp_path: Path) -> No
         place = native.generated(10_007)
         other = native.generated(20_011)
         with open(f"/tmp/perf-{os.getpid()}.map", "w") as stream:
-            stream.write(f"{place:x} 20 former\\nno line of a map\\n{place:x} 20 jitted loop\\n{other - 4096:x} 20 elsewhere\\n")
+            stream.write(f"{place:x} 20 former\\nno line of a map\\n{place:x} 20 jitted loop\\n")
+            stream.write(f"{other - 4096:x} 20 elsewhere\\n")
         print(os.getpid())
     """, "--native")  # fmt: skip
     Path(f"/tmp/perf-{int((tmp_path / 'out').read_text())}.map").unlink()
@@ -135,7 +136,8 @@ def test_rust(tmp_path: Path, mangling: str) -> None:
     options = ["--edition=2021", "-O", "--crate-type=cdylib", "--crate-name=shapes"]
     subprocess.run(
         ["rustc", *options, f"-Csymbol-mangling-version={mangling}", "-Zunstable-options", "lib.rs", "-o", library],
-        cwd=tmp_path, check=True, env={"PATH": str(Path(shutil.which("rustc") or "").parent) + ":/usr/bin:/bin", "HOME": str(Path.home()), "RUSTC_BOOTSTRAP": "1"},
+        cwd=tmp_path, check=True, env={"PATH": str(Path(shutil.which("rustc") or "").parent) + ":/usr/bin:/bin",
+            "HOME": str(Path.home()), "RUSTC_BOOTSTRAP": "1"},
     )  # fmt: skip
     (found,) = stacks(record(tmp_path, f"ctypes.CDLL({str(library)!r}).enter(100_008)\n", "--native"), 100_008)
     assert [name.partition("::<")[0] for name in found[-2:]] == ["enter", "shapes::generic"]

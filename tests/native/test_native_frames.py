@@ -253,7 +253,8 @@ def test_diff_and_leaks_show_native_frames_on_request(tmp_path: Path) -> None:
     def shown(*words: str) -> subprocess.CompletedProcess[str]:
         environment = child_environment({"XDG_CACHE_HOME": str(tmp_path / "cache")})
         return subprocess.run(
-            [sys.executable, "-m", "hiwater", *words], capture_output=True, text=True, timeout=300, env=environment, check=False
+            [sys.executable, "-m", "hiwater", *words], capture_output=True, text=True, timeout=300, env=environment,
+            check=False
         )  # fmt: skip
 
     for words in (["diff", str(before), str(after)], ["leaks", str(after)]):

@@ -215,7 +215,8 @@ def test_damaged_lines_are_no_lines(library: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "content",
     [
-        "{", "{}", "[]", '{"format": "hiwater.symbols/1", "modules": {"aa": {"level": 1, "places": {"0xx": []}}}}', "[" * 100_000, '{"format": "hiwater.symbols/1", "modules": {"aa": {"level": 1, "places": {"0x1": [[1]]}}}}',
+        "{", "{}", "[]", '{"format": "hiwater.symbols/1", "modules": {"aa": {"level": 1, "places": {"0xx": []}}}}',
+        "[" * 100_000, '{"format": "hiwater.symbols/1", "modules": {"aa": {"level": 1, "places": {"0x1": [[1]]}}}}',
         '{"format": "hiwater.symbols/1", "modules": {"aa": {"level": "x", "places": {}}}}', '{"format": "other"}',
     ],
 )  # fmt: skip

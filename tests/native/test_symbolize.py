@@ -16,7 +16,8 @@ def hiwater_on(folder: Path, *words: str, check: bool = True) -> subprocess.Comp
     folder.mkdir(exist_ok=True)
     environment = child_environment({"XDG_CACHE_HOME": str(folder / "cache")})
     return subprocess.run(
-        [sys.executable, "-m", "hiwater", *words], cwd=folder, capture_output=True, text=True, timeout=300, env=environment, check=check
+        [sys.executable, "-m", "hiwater", *words], cwd=folder, capture_output=True, text=True, timeout=300,
+        env=environment, check=check
     )  # fmt: skip
 
 

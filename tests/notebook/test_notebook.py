@@ -94,7 +94,10 @@ def test_a_cell_that_takes_the_hooks_away(tmp_path: Path) -> None:
             "sys.displayhook = get_ipython().display_pub.publish = None",
             "del get_ipython().display_pub.publish",
             "get_ipython().events.reset_all() if hasattr(get_ipython().events, 'reset_all') else None",
-            "logger.stop()\nfrom hiwater.scopes.manager import SCOPE_MANAGER\nraise ValueError(SCOPE_MANAGER.open_scopes, len(logger.history))",
+            (
+                "logger.stop()\nfrom hiwater.scopes.manager import SCOPE_MANAGER\n"
+                "raise ValueError(SCOPE_MANAGER.open_scopes, len(logger.history))"
+            ),
         ],
     )
     assert [cell.error for cell in shown[:-1]] == [None] * 7
@@ -118,10 +121,14 @@ def test_data_and_history(tmp_path: Path) -> None:
         tmp_path,
         [
             (
-                "import hiwater, sys\nfrom hiwater.notebook import CellLogger\nlogger = CellLogger(compact=True, gc_collect=False)\n"
+                "import hiwater, sys\nfrom hiwater.notebook import CellLogger\n"
+                "logger = CellLogger(compact=True, gc_collect=False)\n"
                 "heavy = {'numpy', 'pandas', 'rich', 'matplotlib'} & {*sys.modules}"
             ),
-            "try:\n    logger.data\nexcept hiwater.HiwaterError as error:\n    print(error.slug)\nlogger.start() is logger",
+            (
+                "try:\n    logger.data\nexcept hiwater.HiwaterError as error:\n    print(error.slug)\n"
+                "logger.start() is logger"
+            ),
             "kept = bytearray(40 << 20)",
             "logger.data",
             "consumed, peaked, used = logger.data.ram\nlogger.stop()",
@@ -176,7 +183,10 @@ def test_a_recorded_cell(tmp_path: Path) -> None:
     )
     assert shown[2].value == "10485760" and "cell [3], " in shown[2].report
     first = shown[2].report.splitlines()[0]
-    said = r"; 4\d\.\d MiB allocated at the peak; most at cell \[2\]:2 in make: 30\.0 MiB \(7\d\.\d %\)  return bytearray\(size\)$"
+    said = (
+        r"; 4\d\.\d MiB allocated at the peak; most at cell \[2\]:2 in make: 30\.0 MiB \(7\d\.\d %\)  return "
+        r"bytearray\(size\)$"
+    )
     assert re.search(said, first), first
     assert re.search(r"30\.0 MiB +7\d\.\d %  cell \[2\]:2 +return bytearray\(size\)", shown[2].report)
     assert re.search(r"10\.0 MiB +2\d\.\d %  cell \[3\]:5 +b = bytearray\(10 << 20\)", shown[2].report)
@@ -346,7 +356,10 @@ def test_a_thousand_cells_do_not_grow() -> None:
 
 def test_garbage_that_a_cell_drops(tmp_path: Path) -> None:
     """A cycle with 40 MiB, made by one cell and dropped by others in many manners."""
-    make = "class Model: pass\ndef model():\n    one = Model(); one.me = one; one.held = bytearray(40 << 20)\n    return one"
+    make = (
+        "class Model: pass\ndef model():\n    one = Model(); one.me = one; one.held = bytearray(40 << 20)\n"
+        "    return one"
+    )
     shown = notebooks.run(
         tmp_path,
         [
@@ -392,8 +405,10 @@ def test_variables(tmp_path: Path) -> None:
         [
             "%load_ext hiwater",
             (
-                "import numpy as np, pandas as pd\nbase = np.ones(5 << 17)\npart = base[100:]\nframe = pd.DataFrame({'a': np.ones(3 << 17), 'b': 1})\n"
-                "words = ['x' * 1000 + str(n) for n in range(2000)]\nagain = words\nloop = []; loop.append(loop)\nbase[:10]"
+                "import numpy as np, pandas as pd\nbase = np.ones(5 << 17)\npart = base[100:]\n"
+                "frame = pd.DataFrame({'a': np.ones(3 << 17), 'b': 1})\n"
+                "words = ['x' * 1000 + str(n) for n in range(2000)]\nagain = words\n"
+                "loop = []; loop.append(loop)\nbase[:10]"
             ),
             "%hiwater vars",
         ],
@@ -435,12 +450,17 @@ def test_the_drop_in(tmp_path: Path) -> None:
     shown = notebooks.run(
         tmp_path,
         [
-            "from ipygpulogger import IPyGPULogger\nil = IPyGPULogger(compact=False, gc_collect=True)\nil.start() is il",
+            (
+                "from ipygpulogger import IPyGPULogger\nil = IPyGPULogger(compact=False, gc_collect=True)\n"
+                "il.start() is il"
+            ),
             "x = bytearray(50 << 20); len([0] * 30_000_000)",
             "data = il.data\ndata",
             (
-                "gen_mem_used_delta, gen_mem_peaked, gen_mem_used, gpu_mem_used_delta, gpu_mem_peaked, gpu_mem_used, time_delta = data\n"
-                "(gen_mem_used_delta, gen_mem_peaked, gpu_mem_used), data.cpu, data.gpu.used_total, data.time.time_delta == time_delta"
+                "gen_mem_used_delta, gen_mem_peaked, gen_mem_used, gpu_mem_used_delta, gpu_mem_peaked, "
+                "gpu_mem_used, time_delta = data\n"
+                "(gen_mem_used_delta, gen_mem_peaked, gpu_mem_used), data.cpu, data.gpu.used_total, "
+                "data.time.time_delta == time_delta"
             ),
             "il.compact = True",
             "il.stop()",
@@ -456,7 +476,8 @@ def test_the_drop_in(tmp_path: Path) -> None:
         shown[2].value or "",
     )
     assert re.match(
-        r"\(\(50, 22[89], 0\),\s+IPyGPULoggerMemory\(used_delta=50, peaked_delta=22[89], used_total=\d+\),\s+0,\s+True\)",
+        r"\(\(50, 22[89], 0\),\s+IPyGPULoggerMemory\(used_delta=50, peaked_delta=22[89], "
+        r"used_total=\d+\),\s+0,\s+True\)",
         shown[3].value or "",
     )
     assert shown[4].lines[0].startswith("CPU: ") and shown[6].lines == []
@@ -516,6 +537,9 @@ def test_a_terminal(tmp_path: Path) -> None:
 
 
 def test_importing_hiwater_loads_no_notebook() -> None:
-    code = "import sys, hiwater; hiwater.load_ipython_extension; print([n for n in sys.modules if n.startswith(('IPython', 'hiwater.'))])"
+    code = (
+        "import sys, hiwater; hiwater.load_ipython_extension; print([n for n in sys.modules if "
+        "n.startswith(('IPython', 'hiwater.'))])"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "['hiwater.notebook']"

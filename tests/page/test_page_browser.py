@@ -305,7 +305,8 @@ def test_in_the_frame_of_a_notebook(tmp_path: Path, page: Path) -> None:
     host = tmp_path / "host.html"
     content = escape(page.read_text("utf-8"))
     host.write_text(
-        f'<!doctype html><title>host</title><iframe sandbox="allow-scripts" width="1300" height="900" srcdoc="{content}"></iframe>'
+        '<!doctype html><title>host</title><iframe sandbox="allow-scripts" width="1300" height="900" '
+        f'srcdoc="{content}"></iframe>'
     )
     seen = see("srcdoc", host)
     assert seen["found"] >= 4 and seen["moment"] == size(in_memory(ten_seconds()).peak.allocated_bytes)

@@ -31,7 +31,8 @@ def run(pytester, monkeypatch):
         Path(file).write_text("import pytest, threading, asyncio, unittest\nKEPT = []\n" + textwrap.dedent(code))
         start = "import sys, pytest; sys.exit(pytest.main(sys.argv[1:]))"
         result = pytester.run(
-            sys.executable, "-c", start, "-p", "hiwater", "-p", "no:monitor", "-p", "no:cacheprovider", "-rA", "-q", file, *arguments
+            sys.executable, "-c", start, "-p", "hiwater", "-p", "no:monitor", "-p", "no:cacheprovider", "-rA", "-q",
+            file, *arguments
         )  # fmt: skip
         text = f"{result.stdout.str()}\n{result.stderr.str()}"
         words = ("PASSED", "FAILED", "ERROR", "SKIPPED", "XFAIL", "XPASS")
@@ -204,7 +205,8 @@ AS_IN_PYTEST_MEMRAY = """
         leak(90_000)
     @pytest.mark.limit_leaks("100 KB", filter_fn=lambda stack: all(one.function != "leak" for one in stack.frames))
     def test_filtered(): leak(200_000)
-    @pytest.mark.limit_leaks("100 KB", filter_fn=lambda stack: any(one.function == "leak" and one.lineno == 9 for one in stack.frames))
+    @pytest.mark.limit_leaks("100 KB", filter_fn=lambda stack: any(one.function == "leak" and one.lineno == 9
+        for one in stack.frames))
     def test_not_filtered_over(): leak(200_000)
     """
 
@@ -319,7 +321,8 @@ def test_a_failing_limit_shows_its_lines_and_keeps_the_capture(run, throughout, 
     assert hiwater.open(pytester.path / "hiwater-captures" / "test_it.py-test_over.hiw").peak.allocated_bytes > 2 * MIB
     if throughout:
         run_as_whole = hiwater.open(pytester.path / "hiwater-captures" / "session.hiw")
-        assert [scope.name for scope in run_as_whole.scopes] == [f"test_it.py::{name}" for name in ("test_over", "test_kept", "test_within")]  # fmt: skip
+        assert [scope.name for scope in run_as_whole.scopes] == [f"test_it.py::{name}" for name in ("test_over",
+            "test_kept", "test_within")]  # fmt: skip
 
 
 @pytest.mark.parametrize("throughout", [False, True])
@@ -353,7 +356,8 @@ def test_lines_are_those_of_the_test_alone(run, throughout):
     lines = text.partition("short test summary info")[0].splitlines()  # which has all again where CI is set
     rows = [lines[at + 1].split() for at, line in enumerate(lines) if line.endswith("by line of code:")]
     assert rows == [
-        ["2.86", "MiB", "test_it.py:4", "in", "keep"], ["4.77", "MiB", "test_it.py:9", "in", "TestClass.setUp"], ["6.68", "MiB", "test_it.py:4", "in", "keep"],
+        ["2.86", "MiB", "test_it.py:4", "in", "keep"], ["4.77", "MiB", "test_it.py:9", "in", "TestClass.setUp"],
+        ["6.68", "MiB", "test_it.py:4", "in", "keep"],
     ]  # fmt: skip
 
 
@@ -362,7 +366,8 @@ def test_only_marked_tests_are_recorded_and_nothing_stays_of_those_within_their_
         """
         import os, tempfile, time
         from hiwater import _core as engine
-        def captures(): return [name for name in os.listdir(tempfile.gettempdir()) if name.startswith(f"hiwater-pytest-{os.getpid()}-")]
+        def captures(): return [name for name in os.listdir(tempfile.gettempdir())
+            if name.startswith(f"hiwater-pytest-{os.getpid()}-")]
         @pytest.mark.hiwater(peak="1 MiB")
         def test_marked(): assert engine.is_recording() and captures()
         @pytest.mark.limit_leaks("1 MB")
@@ -495,7 +500,8 @@ def test_without_markers_no_engine_and_no_scopes_are_loaded(run, monkeypatch):
         """
         def test_a():
             import sys
-            heavy = {"numpy", "rich", "hiwater._core", "hiwater.scopes.manager", "hiwater.recording.recorder", "hiwater.analysis"}
+            heavy = {"numpy", "rich", "hiwater._core", "hiwater.scopes.manager", "hiwater.recording.recorder",
+                "hiwater.analysis"}
             assert not heavy & set(sys.modules)
         """
     )

@@ -59,7 +59,8 @@ TWO_TESTS = """
     first = "<failure/>" * ("hiwater" in sys.modules)
     second = "<failure/>" * (turn % 2)
     pathlib.Path(sys.argv[1]).write_text(
-        f"<testsuites><testcase name='first'>{{first}}</testcase><testcase name='second'>{{second}}</testcase></testsuites>"
+        f"<testsuites><testcase name='first'>{{first}}</testcase>"
+        f"<testcase name='second'>{{second}}</testcase></testsuites>"
     )
 """
 

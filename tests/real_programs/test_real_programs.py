@@ -79,7 +79,8 @@ def run(program: Program, folder: Path, options: Sequence[str] | None, aside: Pa
         (aside / left).unlink(missing_ok=True)
     done = subprocess.run(
         [sys.executable, *under, *program.words],
-        cwd=folder, env=faithful.environment(aside), capture_output=True, text=True, timeout=900, check=False, stdin=subprocess.DEVNULL,
+        cwd=folder, env=faithful.environment(aside), capture_output=True, text=True, timeout=900, check=False,
+        stdin=subprocess.DEVNULL,
     )  # fmt: skip
     produced = {
         str(path.relative_to(folder)): path.read_bytes()
@@ -228,7 +229,8 @@ PANDAS = """
     random = np.random.default_rng(5)
     frame = pd.DataFrame({
         "key": random.integers(0, 200, 50_000), "value": random.normal(size=50_000),
-        "name": random.choice(["one", "two", "three"], 50_000), "at": pd.date_range("2024-01-01", periods=50_000, freq="min"),
+        "name": random.choice(["one", "two", "three"], 50_000),
+        "at": pd.date_range("2024-01-01", periods=50_000, freq="min"),
     })
     print(frame.groupby(["key", "name"])["value"].agg(["mean", "max", "count"]).round(9).head(20))
     print(frame.set_index("at")["value"].resample("D").sum().round(9).tail())
@@ -348,7 +350,8 @@ FLASK = """
     def hello(name):
         session["seen"] = session.get("seen", 0) + 1
         rows = [{"n": n, "square": n * n} for n in range(200)]
-        return render_template_string("{% for row in rows %}<p>{{ row.n }}: {{ row.square }} {{ name }}</p>{% endfor %}",
+        return render_template_string(
+            "{% for row in rows %}<p>{{ row.n }}: {{ row.square }} {{ name }}</p>{% endfor %}",
                                       rows=rows, name=name)
 
     @app.post("/sum")
@@ -482,7 +485,8 @@ CYTHON = """
     from setuptools import Extension
     from setuptools.dist import Distribution
 
-    command = Distribution({"ext_modules": cythonize([Extension("fast", ["fast.pyx"])], quiet=True)}).get_command_obj("build_ext")
+    modules = cythonize([Extension("fast", ["fast.pyx"])], quiet=True)
+    command = Distribution({"ext_modules": modules}).get_command_obj("build_ext")
     command.inplace, command.verbose = True, False
     command.ensure_finalized()
     command.run()
@@ -513,10 +517,13 @@ POLARS = """
     lazy = frame.lazy().filter(pl.col("value") > 100).group_by("key", "name").agg(
         pl.col("value").sum().alias("sum"), pl.len().alias("count"), pl.col("value").quantile(0.9).alias("high"))
     print(lazy.sort("key", "name").collect().head(10))
-    print(frame.join(frame.unique("key", keep="first", maintain_order=True), on="key").select(pl.len(), pl.col("value_right").sum()))
-    print(frame.lazy().with_columns(pl.col("value").map_elements(lambda n: n % 7, return_dtype=pl.Int64)).sum().collect()["value"])
+    joined = frame.join(frame.unique("key", keep="first", maintain_order=True), on="key")
+    print(joined.select(pl.len(), pl.col("value_right").sum()))
+    rests = pl.col("value").map_elements(lambda n: n % 7, return_dtype=pl.Int64)
+    print(frame.lazy().with_columns(rests).sum().collect()["value"])
     frame.write_parquet("frame.parquet")
-    print(pl.read_parquet("frame.parquet").equals(frame), pl.scan_parquet("frame.parquet").select(pl.col("key").max()).collect().item())
+    print(pl.read_parquet("frame.parquet").equals(frame),
+        pl.scan_parquet("frame.parquet").select(pl.col("key").max()).collect().item())
     print(pl.SQLContext(t=frame).execute("select name, sum(value) s from t group by name order by name").collect())
 """
 
@@ -526,17 +533,20 @@ ARROW = """
     random = np.random.default_rng(9)
     table = pa.table({"key": random.integers(0, 100, 300_000), "value": random.integers(0, 1000, 300_000),
                       "name": pa.array(random.choice(["one", "two"], 300_000))})
-    print(table.group_by(["key", "name"]).aggregate([("value", "sum"), ("value", "max")]).sort_by([("key", "ascending"), ("name", "ascending")]).slice(0, 5).to_pylist())
+    sums = table.group_by(["key", "name"]).aggregate([("value", "sum"), ("value", "max")])
+    print(sums.sort_by([("key", "ascending"), ("name", "ascending")]).slice(0, 5).to_pylist())
     pq.write_table(table, "table.parquet", compression="zstd")
     print(pq.read_table("table.parquet").equals(table))
-    ds.write_dataset(table, "set", format="parquet", partitioning=["name"], partitioning_flavor="hive", use_threads=False)
+    ds.write_dataset(table, "set", format="parquet", partitioning=["name"], partitioning_flavor="hive",
+        use_threads=False)
     print(ds.dataset("set", partitioning="hive").to_table(filter=pc.field("value") > 900, columns=["key"]).num_rows)
     pyarrow.csv.write_csv(table.slice(0, 50_000), "table.csv")
     print(pyarrow.csv.read_csv("table.csv").num_rows)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table, max_chunksize=10_000)
-    print(sum(batch.num_rows for batch in pa.ipc.open_stream(sink.getvalue())), pa.default_memory_pool().bytes_allocated() > 0)
+    print(sum(batch.num_rows for batch in pa.ipc.open_stream(sink.getvalue())),
+        pa.default_memory_pool().bytes_allocated() > 0)
     print(table.to_pandas()["value"].sum() if __import__("importlib.util").util.find_spec("pandas") else 0)
 """
 
@@ -556,7 +566,10 @@ SPHINX_FILES = {
            text
            code
     """,
-    "text.rst": "Text\n====\n\n" + "\n".join(f"Part {n}\n------\n\n:ref:`search`, *more* ``text``. [{n}]_\n\n.. [{n}] note\n" for n in range(40)),
+    "text.rst": "Text\n====\n\n"
+    + "\n".join(
+        f"Part {n}\n------\n\n:ref:`search`, *more* ``text``. [{n}]_\n\n.. [{n}] note\n" for n in range(40)
+    ),
     "code.rst": "Code\n====\n\n.. automodule:: sample\n   :members:\n\n.. code-block:: python\n\n   print('x')\n",
     "sample.py": '''
         """A module."""
@@ -579,19 +592,22 @@ SPHINX_FILES = {
 }  # fmt: skip
 
 LONG = {
-    "black": Program(["-m", "black", "--check", "--diff", "--workers=1", "pluggy"], copies=["pluggy"], packages=["black"], exit_code=1),
+    "black": Program(["-m", "black", "--check", "--diff", "--workers=1", "pluggy"], copies=["pluggy"],
+        packages=["black"], exit_code=1),
     "mypy": Program(
-        ["-m", "mypy", "--strict", "--cache-dir=/dev/null", "packaging"], copies=["packaging"], packages=["mypy", "packaging"],
-        leaves_abruptly=True,
+        ["-m", "mypy", "--strict", "--cache-dir=/dev/null", "packaging"], copies=["packaging"],
+        packages=["mypy", "packaging"], leaves_abruptly=True,
     ),
     "sphinx": Program(
-        ["-m", "sphinx", "-b", "html", "-d", "doctrees", ".", "html"], SPHINX_FILES, packages=["sphinx"], produces="html/**/*"
+        ["-m", "sphinx", "-b", "html", "-d", "doctrees", ".", "html"], SPHINX_FILES, packages=["sphinx"],
+        produces="html/**/*"
     ),
     "flask": script(FLASK, "flask"),
     "scikit-learn": script(SKLEARN, "sklearn"),
     "gevent": script(GEVENT, "gevent"),
     "cython": Program(
-        ["program.py"], {"program.py": CYTHON, "fast.pyx": CYTHON_MODULE}, packages=["Cython", "setuptools"], produces="fast*.so"
+        ["program.py"], {"program.py": CYTHON, "fast.pyx": CYTHON_MODULE}, packages=["Cython", "setuptools"],
+        produces="fast*.so"
     ),
     "polars": script(POLARS, "polars"),
     "pyarrow": script(ARROW, "pyarrow"),

@@ -312,7 +312,8 @@ def work():
     time.sleep(1000)
 if __name__ == "__main__":
     multiprocessing.get_context("spawn").Process(target=work, daemon=True).start()
-    subprocess.Popen([sys.executable, "-c", "import os, time; os.write(1, f'{os.getpid()}{os.linesep}'.encode()); time.sleep(1000)"])
+    code = "import os, time; os.write(1, f'{os.getpid()}{os.linesep}'.encode()); time.sleep(1000)"
+    subprocess.Popen([sys.executable, "-c", code])
     work()
 """
 
@@ -343,7 +344,8 @@ def test_standby_by_the_environment_changes_nothing_that_the_program_sees(tmp_pa
     seen = []
     for environment in ({}, {"HIWATER": "standby"}, {"HIWATER": "something else"}):
         done = subprocess.run(
-            [sys.executable, "-c", code, "word"], cwd=tmp_path, capture_output=True, text=True, check=True, env=child_environment(environment)
+            [sys.executable, "-c", code, "word"], cwd=tmp_path, capture_output=True, text=True, check=True,
+            env=child_environment(environment)
         )  # fmt: skip
         assert done.stderr == ""
         seen.append(done.stdout)
@@ -430,7 +432,9 @@ def test_an_interrupted_attach_begins_no_recording_later(tmp_path: Path, monkeyp
 def test_a_process_with_another_debugger_is_refused(tmp_path: Path) -> None:
     with running(tmp_path, "-u", source=BUSY) as process:
         pid = first_line(process)
-        debugger = subprocess.Popen(["gdb", "-nx", "-batch", "-p", str(pid), "-ex", "shell touch there", "-ex", "shell sleep 1000"], cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)  # fmt: skip
+        debugger = subprocess.Popen(["gdb", "-nx", "-batch", "-p", str(pid), "-ex", "shell touch there", "-ex",
+            "shell sleep 1000"], cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            start_new_session=True)  # fmt: skip
         try:
             wait_until((tmp_path / "there").exists)
             refused = run_hiwater("attach", str(pid), "--method", "gdb", folder=tmp_path)

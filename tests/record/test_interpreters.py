@@ -80,7 +80,10 @@ def test_an_interpreter_at_a_fixed_address(tmp_path: Path) -> None:
     if done.returncode != 0:
         pytest.skip(f"{static.name} cannot be linked here: {done.stderr.strip().splitlines()[-1]}")
     home = {"PYTHONHOME": sys.base_prefix, "PYTHONPATH": ":".join(sys.path)}
-    main = f"import site, sys; site.addsitedir({sysconfig.get_path('purelib')!r}); from hiwater.cli import main; sys.exit(main())"
+    main = (
+        f"import site, sys; site.addsitedir({sysconfig.get_path('purelib')!r}); from hiwater.cli import main; "
+        "sys.exit(main())"
+    )
     done = subprocess.run(
         [tmp_path / "fixed", "-c", main, "run", "-o", "a.hiw", "-c", "held = bytearray(5_000_000); print('mine')"],
         cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False, env=child_environment(home),

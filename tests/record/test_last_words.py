@@ -39,7 +39,10 @@ except MemoryError:
         os.kill(os.getpid(), signal.SIGKILL)
 """
 LIMIT = ("-q", "--limit", "300MiB")
-HEADLINE = r"hiwater: peak (\d+\.\d) MiB of {limit} MiB \(([a-z ]+)\)(?:, stalled \d+ % of the time)?; most: (\d+\.\d) MiB at etl\.py:5 in load"
+HEADLINE = (
+    r"hiwater: peak (\d+\.\d) MiB of {limit} MiB \(([a-z ]+)\)(?:, stalled \d+ % of the time)?; most: (\d+\.\d) "
+    r"MiB at etl\.py:5 in load"
+)
 
 
 @pytest.fixture
@@ -145,7 +148,8 @@ def test_a_cgroup_that_kills(folder: Path, group: Path) -> None:
         (group / "cgroup.procs").write_text(str(os.getpid()))
 
     done = subprocess.run(
-        hiwater_command("run", *options), cwd=folder, env=child_environment(), preexec_fn=enter, check=False, timeout=300
+        hiwater_command("run", *options), cwd=folder, env=child_environment(), preexec_fn=enter, check=False,
+        timeout=300
     )  # fmt: skip
 
     assert done.returncode == -signal.SIGKILL
@@ -168,7 +172,8 @@ def test_an_executed_child_has_the_ceiling_that_was_asked_for_unless_the_program
     (folder / "parent.py").write_text(
         "import resource, subprocess, sys\n"
         "subprocess.run([sys.executable, 'child.py'])\n"
-        "subprocess.run([sys.executable, 'child.py'], preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (1 << 30, -1)))\n"
+        "subprocess.run([sys.executable, 'child.py'], preexec_fn=lambda: "
+        "resource.setrlimit(resource.RLIMIT_AS, (1 << 30, -1)))\n"
     )
     done = run_hiwater("run", *LIMIT, "-o", "a.hiw", "parent.py", folder=folder)
 
@@ -277,7 +282,10 @@ def test_former_words_leave_no_rest(folder: Path) -> None:
 
 def test_the_words_of_a_larger_process_that_lives_stay(folder: Path) -> None:
     file = folder / "words.txt"
-    theirs = f"hiwater: peak 9.9 GiB of 10.0 GiB (cgroup)\nprocess {os.getpid()} with 10137 MiB resident, then: hiwater report x.hiw\n"
+    theirs = (
+        "hiwater: peak 9.9 GiB of 10.0 GiB (cgroup)\n"
+        f"process {os.getpid()} with 10137 MiB resident, then: hiwater report x.hiw\n"
+    )
     file.write_text(theirs)
     run(folder, "--last-words", file)
     assert file.read_text() == theirs

@@ -118,7 +118,8 @@ PROGRAM_WITH_A_LATE_LIMIT = (
     + """
 import resource, sys
 kept = [bytes(500) for _ in range(20_000)]
-how, name, limit = sys.argv[1], "VmSize" if sys.argv[2] == "AS" else "VmData", getattr(resource, "RLIMIT_" + sys.argv[2])
+how, name = sys.argv[1], "VmSize" if sys.argv[2] == "AS" else "VmData"
+limit = getattr(resource, "RLIMIT_" + sys.argv[2])
 wanted = space(name) + 60_000_000
 if how == "itself":
     resource.setrlimit(limit, (wanted, resource.getrlimit(limit)[1]))
@@ -242,7 +243,8 @@ def test_a_limit_of_file_size_is_not_met_by_the_recorder(tmp_path: Path, handlin
         print(len(made), signal.sigpending(), signal.pthread_sigmask(signal.SIG_BLOCK, []))
     """
     done = subprocess.run(
-        command(tmp_path, textwrap.dedent(text), recorded=True), capture_output=True, text=True, check=False, env=child_environment(), timeout=300
+        command(tmp_path, textwrap.dedent(text), recorded=True), capture_output=True, text=True, check=False,
+        env=child_environment(), timeout=300
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (0, "300 set() set()\n"), done.stderr
     assert hiwater.open(tmp_path / "c.hiw").problems() == []

@@ -21,10 +21,12 @@ held = [bytes(5000) for _ in range(100)]
 def strict():
     libc.prctl(22, 1, 0, 0, 0)  # PR_SET_SECCOMP, SECCOMP_MODE_STRICT
 def filtered():  # SECCOMP_RET_KILL_THREAD for getpriority, else SECCOMP_RET_ALLOW
-    code = b"".join(struct.pack("=HBBI", *one) for one in [(0x20, 0, 0, 0), (0x15, 0, 1, 140), (6, 0, 0, 0), (6, 0, 0, 0x7FFF0000)])
+    steps = [(0x20, 0, 0, 0), (0x15, 0, 1, 140), (6, 0, 0, 0), (6, 0, 0, 0x7FFF0000)]
+    code = b"".join(struct.pack("=HBBI", *one) for one in steps)
     program = ctypes.create_string_buffer(code)
     libc.prctl(38, 1, 0, 0, 0)
-    libc.prctl(22, 2, ctypes.byref(ctypes.create_string_buffer(struct.pack("=HxxxxxxQ", 4, ctypes.addressof(program)))), 0, 0)
+    filtering = struct.pack("=HxxxxxxQ", 4, ctypes.addressof(program))
+    libc.prctl(22, 2, ctypes.byref(ctypes.create_string_buffer(filtering)), 0, 0)
     libc.getpriority(0, 0)
 """
 ENDINGS = {

@@ -22,7 +22,8 @@ def run_recorded(folder: Path, text: str, *words: str) -> str:
     """What the program prints; recorded, it must print what it prints without hiwater."""
     (folder / "program.py").write_text(text)
     plain = subprocess.run(
-        [sys.executable, "program.py", *words], cwd=folder, env=child_environment(), capture_output=True, text=True, check=True, timeout=300
+        [sys.executable, "program.py", *words], cwd=folder, env=child_environment(), capture_output=True, text=True,
+        check=True, timeout=300
     )  # fmt: skip
     recorded = run_hiwater("run", "-q", "-o", "run.hiw", "program.py", *words, folder=folder)
     assert (recorded.returncode, recorded.stdout, recorded.stderr) == (0, plain.stdout, plain.stderr)

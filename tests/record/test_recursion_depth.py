@@ -80,7 +80,9 @@ PROGRAMS = {
     "as it is": "all_ways()",
     "a low limit": "sys.setrecursionlimit(120)\nall_ways()",
     "a high limit": "sys.setrecursionlimit(2500)\nall_ways()",
-    "set and set back": "before = sys.getrecursionlimit()\nsys.setrecursionlimit(5000)\nsys.setrecursionlimit(before)\nall_ways()",
+    "set and set back": (
+        "before = sys.getrecursionlimit()\nsys.setrecursionlimit(5000)\nsys.setrecursionlimit(before)\nall_ways()"
+    ),
     "set where it is deep": """
 def down(n):
     if n: return down(n - 1)

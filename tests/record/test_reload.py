@@ -14,7 +14,8 @@ pytestmark = needs_engine
 # One symbol and 10,000 slots for it: the search and the stores take long enough for an unload to fall in between.
 LIBRARY = """\
 #include <stdlib.h>
-#define TEN(...) __VA_ARGS__ __VA_ARGS__ __VA_ARGS__ __VA_ARGS__ __VA_ARGS__ __VA_ARGS__ __VA_ARGS__ __VA_ARGS__ __VA_ARGS__ __VA_ARGS__
+#define FIVE(...) __VA_ARGS__ __VA_ARGS__ __VA_ARGS__ __VA_ARGS__ __VA_ARGS__
+#define TEN(...) FIVE(__VA_ARGS__) FIVE(__VA_ARGS__)
 void* (*slots[])(size_t) = { TEN(TEN(TEN(TEN(malloc,)))) };
 """
 PROGRAM = """\

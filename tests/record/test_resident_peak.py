@@ -90,7 +90,10 @@ def test_the_end_of_a_recording_needs_little_memory(tmp_path: Path) -> None:
     program, path = tmp_path / "program.py", tmp_path / "c.hiw"
     program.write_text(f"{TELLS}{CALL_PATHS.replace('16_000', '32_000')}\ntell()\n")
     # A small process starts it: a process begins with the high-water mark of the one that started it.
-    starts = "import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True); print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
+    starts = (
+        "import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True); "
+        "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
+    )
     words = [sys.executable, "-c", starts, *hiwater_command("run", "-q", "-o", path, program)]
     done = subprocess.run(words, capture_output=True, text=True, check=True, env=child_environment())
     before, highest_kib = map(int, done.stdout.split())

@@ -22,8 +22,8 @@ workers = ctypes.CDLL(os.path.join(os.environ["HIWATER_TEST_LIBRARIES"], "worker
 _word, _text = ctypes.c_size_t, ctypes.c_char_p
 for _name, _types in {
     "start_worker": [_word, _text], "worker_allocates": [_word, _word], "rename_worker": [_word, _text],
-    "worker_renames_itself": [_word, _text, _word], "end_worker": [_word], "rename_thread": [_word, _text], "rename_me": [_text],
-    "rename_in_vfork": [_text],
+    "worker_renames_itself": [_word, _text, _word], "end_worker": [_word], "rename_thread": [_word, _text],
+    "rename_me": [_text], "rename_in_vfork": [_text],
 }.items():
     getattr(workers, _name).argtypes = _types
 

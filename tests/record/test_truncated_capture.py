@@ -118,17 +118,33 @@ OWN_BUS = {
     "read": "print(signal.getsignal(signal.SIGBUS))",
     "default": "fault()",
     "sent": "os.kill(os.getpid(), signal.SIGBUS); time.sleep(5)",
-    "python handler": "signal.signal(signal.SIGBUS, lambda *a: print('handler', a[0])); os.kill(os.getpid(), signal.SIGBUS)",
+    "python handler": (
+        "signal.signal(signal.SIGBUS, lambda *a: print('handler', a[0])); os.kill(os.getpid(), signal.SIGBUS)"
+    ),
     "ignored": "signal.signal(signal.SIGBUS, signal.SIG_IGN); os.kill(os.getpid(), signal.SIGBUS); print('on')",
     "ignored fault": "signal.signal(signal.SIGBUS, signal.SIG_IGN); fault()",
-    "ignored by a child": "signal.signal(signal.SIGBUS, signal.SIG_IGN); print(subprocess.run(['grep', 'SigIgn', '/proc/self/status'], capture_output=True).stdout)",
-    "default in a child": "print(subprocess.run(['grep', '-E', 'Sig(Ign|Cgt)', '/proc/self/status'], capture_output=True).stdout)",
+    "ignored by a child": (
+        "signal.signal(signal.SIGBUS, signal.SIG_IGN); print(subprocess.run(['grep', 'SigIgn', "
+        "'/proc/self/status'], capture_output=True).stdout)"
+    ),
+    "default in a child": (
+        "print(subprocess.run(['grep', '-E', 'Sig(Ign|Cgt)', '/proc/self/status'], capture_output=True).stdout)"
+    ),
     "faulthandler": "faulthandler.enable(); fault()",
-    "blocked and waited for": "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGBUS]); os.kill(os.getpid(), signal.SIGBUS); time.sleep(0.1); print(signal.sigwait([signal.SIGBUS]))",
+    "blocked and waited for": (
+        "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGBUS]); os.kill(os.getpid(), signal.SIGBUS); "
+        "time.sleep(0.1); print(signal.sigwait([signal.SIGBUS]))"
+    ),
     "fork": "pid = os.fork()\nif pid == 0: fault()\nprint(os.waitpid(pid, 0)[1])",
-    "set back": "old = signal.signal(signal.SIGBUS, print); print(old); print(signal.signal(signal.SIGBUS, old) is print); fault()",
+    "set back": (
+        "old = signal.signal(signal.SIGBUS, print); print(old); print(signal.signal(signal.SIGBUS, old) is "
+        "print); fault()"
+    ),
     "C handler": "libc.signal(signal.SIGBUS, ctypes.cast(libc._exit, ctypes.c_void_p)); fault()",
-    "C old handler": "libc.signal.restype = ctypes.c_void_p; print(libc.signal(signal.SIGBUS, ctypes.c_void_p(1))); print(libc.signal(signal.SIGBUS, ctypes.c_void_p(0)))",
+    "C old handler": (
+        "libc.signal.restype = ctypes.c_void_p; print(libc.signal(signal.SIGBUS, ctypes.c_void_p(1))); "
+        "print(libc.signal(signal.SIGBUS, ctypes.c_void_p(0)))"
+    ),
 }
 PRELUDE = """
 import ctypes, faulthandler, mmap, os, signal, subprocess, sys, tempfile, time

@@ -209,7 +209,10 @@ def test_binary_goes_to_files_and_pipes(capture: Path) -> None:
 
 
 def test_binary_is_not_for_a_terminal(capture: Path) -> None:
-    code = f"import pty, sys; sys.exit(pty.spawn([{sys.executable!r}, '-m', 'hiwater', 'report', {str(capture)!r}, '--format', 'pprof', '-o', '-']) >> 8)"
+    code = (
+        f"import pty, sys; sys.exit(pty.spawn([{sys.executable!r}, '-m', 'hiwater', 'report', {str(capture)!r}, "
+        "'--format', 'pprof', '-o', '-']) >> 8)"
+    )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
     )

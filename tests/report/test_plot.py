@@ -39,7 +39,10 @@ def capture(tmp_path: Path) -> Path:
 def sampled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Its child lives long enough to be seen on a busy machine."""
     path = tmp_path_factory.mktemp("sampled") / "sampled.hiw"
-    code = "import subprocess, time; from hiwater.sampling.scope_file import append; a = time.monotonic_ns(); subprocess.run(['sleep', '1']); append('$x$ scope', a, time.monotonic_ns())"
+    code = (
+        "import subprocess, time; from hiwater.sampling.scope_file import append; a = time.monotonic_ns(); "
+        "subprocess.run(['sleep', '1']); append('$x$ scope', a, time.monotonic_ns())"
+    )
     words = ["-m", "hiwater", "sample", "-q", "-i", "1ms", "-o", str(path), "--", sys.executable, "-c", code]
     subprocess.run([sys.executable, *words], check=True)
     return path
@@ -78,7 +81,10 @@ def test_a_window_of_a_capture(capture: Path) -> None:
 
 
 def test_without_matplotlib_a_hint(capture: Path) -> None:
-    code = "import sys; sys.modules['matplotlib'] = None; sys.modules['matplotlib.figure'] = None; from hiwater.cli import main; sys.exit(main(sys.argv[1:]))"
+    code = (
+        "import sys; sys.modules['matplotlib'] = None; sys.modules['matplotlib.figure'] = None; from hiwater.cli "
+        "import main; sys.exit(main(sys.argv[1:]))"
+    )
     words = [sys.executable, "-c", code, "report", str(capture), "--format", "png"]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 125 and "hiwater[plot]" in done.stderr and done.stderr.count("\n") == 1

@@ -66,7 +66,8 @@ def test_any_moment(capture: Path, at: str, sizes: list[int], capfd: pytest.Capt
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("--at", "later"), ("--at", "-1"), ("--at", "1:2:3"), ("--at", "5:1"), ("--at", "99"), ("--kind", "file"), ("--by", "class"),
+        ("--at", "later"), ("--at", "-1"), ("--at", "1:2:3"), ("--at", "5:1"), ("--at", "99"), ("--kind", "file"),
+        ("--by", "class"),
         ("--format", "docx"), ("--top", "0"), ("--top", "many"), ("--nonsense",),
     ],
 )  # fmt: skip
@@ -178,7 +179,8 @@ def test_formats_for_other_programs_go_beside_the_capture(
 
 def test_requests_that_contradict_each_other_are_refused(capture: Path, capfd: pytest.CaptureFixture[str]) -> None:
     for words, said in (
-        (("--full", "--tree"), "--full is for text, and not for tree"), (("--html", "--tree"), "given 2 times (html, tree)"),
+        (("--full", "--tree"), "--full is for text, and not for tree"),
+        (("--html", "--tree"), "given 2 times (html, tree)"),
         (("--html", "--open", "-o", "-"), "--open needs a file"),
     ):  # fmt: skip
         assert typed(capture, *words) == 2
@@ -284,8 +286,10 @@ def test_a_damaged_capture_is_reported_or_refused(
     path = tmp_path_factory.mktemp("damage") / "run.hiw"
     path.write_bytes(WHOLE[:at] + junk + WHOLE[at + len(junk) :])
     arguments: list[str | Path] = [
-        path, "--format", data.draw(st.sampled_from(FORMATS)), "--at", data.draw(st.sampled_from(("peak", "end", "0:9"))),
-        "--by", data.draw(st.sampled_from(("stack", "function", "line", "file", "module", "thread", "task"))), "-o", path.parent / "out",
+        path, "--format", data.draw(st.sampled_from(FORMATS)), "--at",
+        data.draw(st.sampled_from(("peak", "end", "0:9"))), "--by",
+        data.draw(st.sampled_from(("stack", "function", "line", "file", "module", "thread", "task"))), "-o",
+        path.parent / "out",
     ]  # fmt: skip
     if data.draw(st.booleans()):
         arguments.append("--inverted")

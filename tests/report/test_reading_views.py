@@ -238,7 +238,8 @@ From allocated to resident  the peaks are different quantities, each at its own 
 +    44.0 MiB  not counted: libraries loaded since, allocator slack, file pages
 =    64.0 MiB  resident at its peak
 
-Your lines  with everything they called, each byte counted once, without what was never touched · 4.0 MiB at the peak, at 0.00 s
+Your lines  with everything they called, each byte counted once, without what was never touched \
+· 4.0 MiB at the peak, at 0.00 s
       3.0 MiB   75.0 %  load (etl.py:3)  3 blocks
                             rows3 = load(3)
       1.0 MiB   25.0 %  <module> (etl.py:12)  1 block

@@ -14,10 +14,12 @@ _FIGURE = {"before": 2, "after": 1, "change": -1, "percent": -50.0, "standard_er
 
 def _kept(**changed: Any) -> dict[str, Any]:
     line = {
-        "group": "line", "function": "f", "file": "f.py", "line": 1, "bytes": 8, "blocks": 1, "by_age": [8, 0, 0, 0], "types": [], "held_by": None,
+        "group": "line", "function": "f", "file": "f.py", "line": 1, "bytes": 8, "blocks": 1, "by_age": [8, 0, 0, 0],
+        "types": [], "held_by": None,
     }  # fmt: skip
     return {
-        "schema": "hiwater.kept/1", "pid": 1, "argv": [], "at_ns": 0, "kind": "all", "snapshots": 0, "bytes": 8, "blocks": 1, "lines": [line | changed],
+        "schema": "hiwater.kept/1", "pid": 1, "argv": [], "at_ns": 0, "kind": "all", "snapshots": 0, "bytes": 8,
+        "blocks": 1, "lines": [line | changed],
     }  # fmt: skip
 
 

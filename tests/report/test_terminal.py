@@ -94,8 +94,10 @@ def piped(*words: str, **environment: str) -> str:
 
 
 VIEWS = [
-    ("report",), ("report", "--full"), ("report", "--stacks"), ("report", "--by", "function"), ("report", "--by", "thread"), ("report", "--format", "tree"), ("report", "--format", "tree", "--inverted"),
-    ("report", "--format", "table"), ("report", "--format", "table", "--by", "stack"), ("report", "--format", "lines"), ("diff",), ("diff", "--by", "file"),
+    ("report",), ("report", "--full"), ("report", "--stacks"), ("report", "--by", "function"),
+    ("report", "--by", "thread"), ("report", "--format", "tree"), ("report", "--format", "tree", "--inverted"),
+    ("report", "--format", "table"), ("report", "--format", "table", "--by", "stack"), ("report", "--format", "lines"),
+    ("diff",), ("diff", "--by", "file"),
 ]  # fmt: skip
 
 
@@ -129,7 +131,8 @@ def test_no_line_is_wider_than_the_terminal(capture: Path, columns: int) -> None
 
 def test_a_wide_terminal_shows_whole_names(capture: Path) -> None:
     wide, narrow = (ESCAPES.sub("", on_terminal(columns, "report", "--full", str(capture))) for columns in (220, 60))
-    name = "LongClassName5.and_method_5 (/somewhere/quite/far/away/lib/python3.11/site-packages/a_package/with/folders/module_of_some_length.py:5)"
+    folder = "/somewhere/quite/far/away/lib/python3.11/site-packages/a_package/with/folders"
+    name = f"LongClassName5.and_method_5 ({folder}/module_of_some_length.py:5)"
     assert name in wide and name not in narrow and "LongClassName5" in narrow
     for figure in ("35.2 KiB", "7.8 KiB", "MainThread", "resident at its peak"):
         assert figure in wide and figure in " ".join(narrow.split())

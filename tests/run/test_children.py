@@ -556,7 +556,9 @@ def test_the_recorders_thread_begins_in_a_forked_child_that_makes_few_objects_an
 START_A_CHILD = {
     "fork": "child = os.fork() or signal.pause()",
     "subprocess": "child = subprocess.Popen(['sleep', '60'], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).pid",
-    "after fork hooks": "os.register_at_fork(after_in_parent=lambda: sorted('hooks')); child = os.fork() or signal.pause()",
+    "after fork hooks": (
+        "os.register_at_fork(after_in_parent=lambda: sorted('hooks')); child = os.fork() or signal.pause()"
+    ),
 }
 
 

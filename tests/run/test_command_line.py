@@ -220,7 +220,8 @@ def test_completion_is_quick(tmp_path: Path) -> None:
 
 SHELLS = {  # before the documented line, the line, and what shows that it worked
     "bash": ("true", 'eval "$(register-python-argcomplete hiwater)"', "complete -p hiwater"),
-    "zsh": ("autoload -U compinit; compinit -u", 'eval "$(register-python-argcomplete hiwater)"', "print $_comps[hiwater]"),
+    "zsh": ("autoload -U compinit; compinit -u", 'eval "$(register-python-argcomplete hiwater)"',
+        "print $_comps[hiwater]"),
     "fish": (
         "true", "register-python-argcomplete --shell fish hiwater | source", 'complete --do-complete "hiwater rep"',
     ),

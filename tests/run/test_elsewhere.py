@@ -150,7 +150,11 @@ def test_a_command_is_sampled(system: str, tmp_path: Path) -> None:
 
 @on_each
 def test_a_process_is_sampled_with_its_children(system: str, tmp_path: Path) -> None:
-    code = "import subprocess, sys, time\nsubprocess.Popen([sys.executable, '-c', 'held = bytearray(30 << 20); print(1, flush=True); import time; time.sleep(60)'])\ntime.sleep(60)"
+    code = (
+        "import subprocess, sys, time\n"
+        "subprocess.Popen([sys.executable, '-c', 'held = bytearray(30 << 20); print(1, flush=True); import time; "
+        "time.sleep(60)'])\ntime.sleep(60)"
+    )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, start_new_session=True) as program:
         assert program.stdout is not None
         program.stdout.readline()

@@ -268,7 +268,8 @@ def test_a_prefork_server_tells_of_its_workers(tmp_path: Path) -> None:
         "shop:application",
     )
     server = subprocess.Popen(
-        hiwater_command("run", "-o", "run.hiw", *words), cwd=tmp_path, stderr=subprocess.PIPE, text=True, env=child_environment(),
+        hiwater_command("run", "-o", "run.hiw", *words), cwd=tmp_path, stderr=subprocess.PIPE, text=True,
+        env=child_environment(),
     )  # fmt: skip
     try:
         wait_until(lambda: _answers(port))

@@ -406,7 +406,10 @@ def test_a_capture_that_is_truncated_while_it_is_viewed_is_named_and_the_others_
         os.truncate(folder / "1-1.hiw", 100)
         os.truncate(folder / "index.jsonl", 0)
         wait_until(lambda: view.read() and of_main.header["heartbeat_ns"] > before)
-        problem = f"process {child.pid}: the capture is truncated: the file ends before its last record. Its figures do not change any more"
+        problem = (
+            f"process {child.pid}: the capture is truncated: the file ends before its last record. Its figures do "
+            "not change any more"
+        )
         assert problem in [line.plain for line in view.figures(160)] and view.rows(80)
         assert view.run.shown is view.run.all and main.pid == of_main.pid and view.run.is_running
         os.unlink(tmp_path / "run.hiw")  # the file is open

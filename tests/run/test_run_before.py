@@ -84,7 +84,9 @@ def test_the_capture_of_a_killed_run_keeps_its_place_under_another_name(folder: 
 
 def test_the_captures_of_children_stay_with_that_of_a_killed_run(folder: Path) -> None:
     (folder / "etl.py").write_text(
-        "import os, signal, subprocess, sys\nsubprocess.run([sys.executable, '-c', 'x = bytearray(9_000_000)'])\nif sys.argv[1] == 'killed': os.kill(os.getpid(), signal.SIGKILL)"
+        "import os, signal, subprocess, sys\n"
+        "subprocess.run([sys.executable, '-c', 'x = bytearray(9_000_000)'])\n"
+        "if sys.argv[1] == 'killed': os.kill(os.getpid(), signal.SIGKILL)"
     )
     for _ in range(2):
         run(folder, "killed", "-o", "run.hiw")

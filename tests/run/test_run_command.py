@@ -53,7 +53,10 @@ def test_a_run_ends_with_three_lines(tmp_path: Path) -> None:
     done = hiwater(tmp_path, "run", "-o", "a.hiw", "-c", "print('out')")
     assert (done.returncode, done.stdout) == (0, "out\n")
     assert done.stderr.splitlines() == [
-        "hiwater: peak 1.2 GiB allocated (exact, 12,345 blocks), 1.3 GiB resident (within 4.00 KiB) and 95.4 MiB overhead of hiwater",
+        (
+            "hiwater: peak 1.2 GiB allocated (exact, 12,345 blocks), 1.3 GiB resident (within 4.00 KiB) and 95.4 "
+            "MiB overhead of hiwater"
+        ),
         "hiwater: 1.2 GiB allocated at the peak; most at /project/etl.py:42 in load: 762.9 MiB (61.5 %)",
         "hiwater: capture a.hiw: read it with `hiwater report a.hiw`",
     ]
@@ -148,7 +151,8 @@ def test_a_program_on_path_that_is_not_pythons_is_refused(tmp_path: Path) -> Non
     (tmp_path / "bin" / "data").write_text("#!/usr/bin/env python3\nprint()\n")  # which nobody may execute
     environment = {"PATH": f"{tmp_path}/bin:{os.environ['PATH']}"}
     for word, code, reason in (
-        ("script", 126, "not a Python program"), ("ls", 126, "not a Python program"), ("data", 127, "no program of this name"),
+        ("script", 126, "not a Python program"), ("ls", 126, "not a Python program"),
+        ("data", 127, "no program of this name"),
     ):  # fmt: skip
         done = hiwater(tmp_path, "run", word, environment=environment)
         assert done.returncode == code and reason in one_line(done)

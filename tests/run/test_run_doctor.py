@@ -62,8 +62,8 @@ def test_without_the_start_up_file_it_says_so(tmp_path: Path) -> None:
         (tmp_path / "hiwater" / part.name).symlink_to(part)
     places = [str(tmp_path), *(path for path in sys.path if "site-packages" in path)]
     done = subprocess.run(
-        [tmp_path / "bare" / "bin" / "python", "-m", "hiwater", "doctor"], capture_output=True, text=True, timeout=300, check=False,
-        env=child_environment({"PYTHONPATH": os.pathsep.join(places)}),
+        [tmp_path / "bare" / "bin" / "python", "-m", "hiwater", "doctor"], capture_output=True, text=True, timeout=300,
+        check=False, env=child_environment({"PYTHONPATH": os.pathsep.join(places)}),
     )  # fmt: skip
     assert done.returncode == 1
     (line,) = (line for line in done.stdout.splitlines() if line[3:].startswith("start-up file"))

@@ -58,7 +58,10 @@ OVERFLOW = (
     "import ctypes, threading\n"
     "def deeper(depth): ctypes.CDLL(None).regcomp(ctypes.create_string_buffer(256), b'(' * depth, 1)\n"
 )
-CUT = "import mmap, tempfile\nfile = tempfile.TemporaryFile()\nfile.truncate(8192)\npages = mmap.mmap(file.fileno(), 8192)\nfile.truncate(0)\npages[0]"
+CUT = (
+    "import mmap, tempfile\nfile = tempfile.TemporaryFile()\nfile.truncate(8192)\n"
+    "pages = mmap.mmap(file.fileno(), 8192)\nfile.truncate(0)\npages[0]"
+)
 RESTORING = """\
 import os, signal
 def again(number, frame):
@@ -70,7 +73,8 @@ signal.pause()
 """
 DEATHS = {
     "SIGTERM": ("import os, signal\nos.kill(os.getpid(), signal.SIGTERM)", "SIGTERM", "signal"),
-    "SIGUSR1 to a thread": ("import signal, threading\nsignal.pthread_kill(threading.get_ident(), signal.SIGUSR1)", "SIGUSR1", "signal"),
+    "SIGUSR1 to a thread": ("import signal, threading\nsignal.pthread_kill(threading.get_ident(), signal.SIGUSR1)",
+        "SIGUSR1", "signal"),
     "real-time": ("import os\nos.kill(os.getpid(), 40)", "signal 40", "signal"),
     "alarm": ("import signal\nsignal.setitimer(signal.ITIMER_REAL, 0.01)\nsignal.pause()", "SIGALRM", "signal"),
     "SIGSEGV": ("import ctypes\nctypes.string_at(0)", "SIGSEGV", "signal"),
@@ -79,7 +83,8 @@ DEATHS = {
     "fatal error": ("import ctypes\nctypes.pythonapi.Py_FatalError(b'no')", "SIGABRT", "fatal error"),
     "overflow": (f"{OVERFLOW}deeper(10_000_000)", "SIGSEGV", "stack overflow"),
     "overflow in a thread": (
-        f"{OVERFLOW}thread = threading.Thread(target=deeper, args=(10_000_000,))\nthread.start()\nthread.join()", "SIGSEGV", "stack overflow",
+        (f"{OVERFLOW}thread = threading.Thread(target=deeper, args=(10_000_000,))\nthread.start()\n"
+            "thread.join()"), "SIGSEGV", "stack overflow",
     ),
     "faulthandler": ("import ctypes, faulthandler\nfaulthandler.enable()\nctypes.string_at(0)", "SIGSEGV", "signal"),
     "a handler that restores the default": (RESTORING, "SIGTERM", "signal"),

@@ -203,7 +203,9 @@ ENDINGS = {
     "exit True": "import sys; sys.exit(True)",
     "exit text": "import sys; sys.exit('no such thing')",
     "exit tuple": "import sys; sys.exit((1, 2))",
-    "exit in a function": "import sys\ndef leave():\n    try:\n        1 / 0\n    finally:\n        sys.exit(4)\nleave()",
+    "exit in a function": (
+        "import sys\ndef leave():\n    try:\n        1 / 0\n    finally:\n        sys.exit(4)\nleave()"
+    ),
     "_exit": "import os; print('kept', flush=True); os._exit(7)",
     "abort": "import os; os.abort()",
     "SIGTERM": "import os, signal; os.kill(os.getpid(), signal.SIGTERM)",
@@ -221,13 +223,20 @@ ENDINGS = {
     "exception from exec": "exec(compile('1/0', 'made-up', 'exec'))",
     "no stderr": "import sys; sys.stderr = None; 1 / 0",
     "closed stdout": "import sys, os; print('x'); os.close(1)",
-    "excepthook": "import sys; sys.excepthook = lambda kind, error, tb: print('hook', kind, error, tb.tb_lineno)\n1 / 0",
-    "excepthook that fails": "import sys\ndef hook(*_):\n    raise ValueError('bad hook')\nsys.excepthook = hook\n1 / 0",
+    "excepthook": (
+        "import sys; sys.excepthook = lambda kind, error, tb: print('hook', kind, error, tb.tb_lineno)\n1 / 0"
+    ),
+    "excepthook that fails": (
+        "import sys\ndef hook(*_):\n    raise ValueError('bad hook')\nsys.excepthook = hook\n1 / 0"
+    ),
     "excepthook that exits": "import sys; sys.excepthook = lambda *_: sys.exit(9)\n1 / 0",
     "no excepthook": "import sys; del sys.excepthook\n1 / 0",
-    "last exception": "import atexit, sys; atexit.register(lambda: print(sys.last_value, sys.last_traceback.tb_lineno))\n1 / 0",
+    "last exception": (
+        "import atexit, sys; atexit.register(lambda: print(sys.last_value, sys.last_traceback.tb_lineno))\n1 / 0"
+    ),
     "interrupt and last exception": (
-        "import atexit, sys; atexit.register(lambda: print(repr(sys.last_value), sys.excepthook))\nraise KeyboardInterrupt"
+        "import atexit, sys; atexit.register(lambda: print(repr(sys.last_value), sys.excepthook))\n"
+        "raise KeyboardInterrupt"
     ),
     "recursion": "def down(n):\n    down(n + 1)\ndown(0)",
     "depth": (
@@ -244,10 +253,17 @@ ENDINGS = {
     "atexit that fails": "import atexit\n@atexit.register\ndef last():\n    1 / 0",
     "atexit cleared": "import atexit; atexit._clear(); print('done')",
     "finalizers": "class Noisy:\n    def __del__(self): print('gone')\nkept = Noisy()\nimport sys; sys.kept = Noisy()",
-    "thread alive": "import threading\ndef work(): threading.main_thread().join(); print('worked')\nthreading.Thread(target=work).start()",
-    "daemon thread": "import threading, time\nthreading.Thread(target=time.sleep, args=(60,), daemon=True).start(); print('end')",
+    "thread alive": (
+        "import threading\ndef work(): threading.main_thread().join(); print('worked')\n"
+        "threading.Thread(target=work).start()"
+    ),
+    "daemon thread": (
+        "import threading, time\nthreading.Thread(target=time.sleep, args=(60,), daemon=True).start(); print('end')"
+    ),
     "exception in a thread": "import threading\nthreading.Thread(target=lambda: 1 / 0, name='T').start()",
-    "main thread": "import threading; print(threading.main_thread() is threading.current_thread(), threading.enumerate()[1:])",
+    "main thread": (
+        "import threading; print(threading.main_thread() is threading.current_thread(), threading.enumerate()[1:])"
+    ),
     "no main module": "import sys; del sys.modules['__main__']; print('alone')",
     "fork": (
         "import os\nprint('before', flush=True)\npid = os.fork()\n"

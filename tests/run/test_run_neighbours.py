@@ -133,8 +133,10 @@ def test_coverage_finds_the_same(both: Both, core: str, branch: tuple[str, ...])
 @pytest.mark.parametrize(
     ("words", "commands"),
     [
-        (("-m", "pdb", "program.py"), "b 8\nc\np n\nw\nn\ns\ns\nargs\nc\ntbreak generate\ncl 1\nc\nw\nr\nunt\nretval\nc\nq\n"),
-        (("-m", "pdb", "-c", "b Thing.row, n == 4", "-c", "c", "program.py"), "p self, n\nu\nl\nd\np n\ndisplay n\nc\nc\nq\n"),
+        (("-m", "pdb", "program.py"),
+            "b 8\nc\np n\nw\nn\ns\ns\nargs\nc\ntbreak generate\ncl 1\nc\nw\nr\nunt\nretval\nc\nq\n"),
+        (("-m", "pdb", "-c", "b Thing.row, n == 4", "-c", "c", "program.py"),
+            "p self, n\nu\nl\nd\np n\ndisplay n\nc\nc\nq\n"),
     ],
 )  # fmt: skip
 def test_pdb_stops_where_it_stops_alone(both: Both, words: tuple[str, ...], commands: str) -> None:
@@ -206,7 +208,8 @@ def test_monitoring_tools_see_the_same(both: Both) -> None:
                 return sum(map(len, numbers())) // 0
             except ZeroDivisionError:
                 return bytearray(1000)
-        monitoring.set_events(number, events.PY_START | events.PY_RETURN | events.PY_YIELD | events.LINE | events.CALL | events.RAISE)
+        monitoring.set_events(number, events.PY_START | events.PY_RETURN | events.PY_YIELD | events.LINE | events.CALL
+            | events.RAISE)
         work()
         monitoring.set_events(number, 0)
         monitoring.set_local_events(number, work.__code__, events.INSTRUCTION | events.LINE)
@@ -244,7 +247,8 @@ TRACED = """
     rows = [
         sum(t.size for t in s.traces if t.traceback[-1].filename.endswith("program.py")) for s in snapshots
     ]
-    sys.stdout.write(json.dumps({{"rows": rows, "tracing": tracemalloc.is_tracing(), "limit": tracemalloc.get_traceback_limit()}}))
+    sys.stdout.write(json.dumps({{"rows": rows, "tracing": tracemalloc.is_tracing(),
+        "limit": tracemalloc.get_traceback_limit()}}))
 """
 
 
@@ -346,7 +350,8 @@ def test_callbacks_of_the_collector_are_called_alike(both: Both) -> None:
         class Ring:
             def __init__(self): self.me = self
         print(gc.callbacks, gc.get_threshold(), gc.isenabled(), gc.get_debug(), gc.get_freeze_count())
-        gc.callbacks.append(lambda phase, info: called.append((phase, info["generation"], [bytearray(100) for _ in range(10)])[:2]))
+        gc.callbacks.append(lambda phase, info: called.append((phase, info["generation"],
+            [bytearray(100) for _ in range(10)])[:2]))
         gc.collect()
         called.clear()
         for _ in range(5):
@@ -368,7 +373,10 @@ def test_callbacks_of_the_collector_are_called_alike(both: Both) -> None:
 @pytest.mark.parametrize("ending", ["import ctypes; ctypes.string_at(0)", "import os; os.abort()",
                                     "import signal, os; os.kill(os.getpid(), signal.SIGFPE)"])  # fmt: skip
 def test_a_crash_is_dumped_and_dies_alike(both: Both, ending: str) -> None:
-    program = f"import faulthandler\nfaulthandler.enable()\ndef crash():\n    held = bytearray(3_000_000)\n    {ending}\ncrash()\n"
+    program = (
+        "import faulthandler\nfaulthandler.enable()\ndef crash():\n    held = bytearray(3_000_000)\n"
+        f"    {ending}\ncrash()\n"
+    )
     (both.folder / "program.py").write_text(program)
     alone, recorded = (both.run("program.py", under=under) for under in (False, True))
     assert alone.returncode < 0
@@ -394,7 +402,7 @@ def test_faulthandler_dumps_alike(both: Both) -> None:
         with tempfile.TemporaryFile("w+") as file:
             faulthandler.dump_traceback_later(0.05, file=file)
             def sleep():
-                while b"<module>" not in os.pread(file.fileno(), 10_000, 0): pass  # the frame below this one is dumped, too
+                while b"<module>" not in os.pread(file.fileno(), 10_000, 0): pass  # the frame below, too
             sleep()
             faulthandler.cancel_dump_traceback_later()  # waits for the rest of it
             file.seek(0)
@@ -439,7 +447,8 @@ def test_audit_hooks_hear_the_same_and_may_forbid_everything(both: Both) -> None
         forbidding = False
         def hook(event, arguments):
             heard.append(event)
-            if forbidding and event in ("open", "os.listdir", "import", "socket.connect", "os.remove", "ctypes.dlopen", "os.rename"):
+            if forbidding and event in ("open", "os.listdir", "import", "socket.connect", "os.remove", "ctypes.dlopen",
+                "os.rename"):
                 raise PermissionError(event)
         sys.addaudithook(hook)
         open("made.txt", "w").close()
@@ -452,7 +461,8 @@ def test_audit_hooks_hear_the_same_and_may_forbid_everything(both: Both) -> None
         thread = threading.Thread(target=list)
         thread.start()
         thread.join()
-        print([event for event in heard if not event.startswith("sys._") and event not in ("object.__getattr__", "marshal.loads")])
+        print([event for event in heard if not event.startswith("sys._")
+            and event not in ("object.__getattr__", "marshal.loads")])
         forbidding = True
         raise SystemExit(4)
         """,

@@ -156,7 +156,8 @@ time.sleep(1)
 """
 ANSWERS = [
     "[]", "7", "not JSON", "{}", '{"path": 7}', "[" * 1800, '{"problem": 7}', '{"path": "x", "peak_bytes": "many"}',
-    json.dumps({"problem": "\x1b]0;owned\x07 \u202etxt.exe\nhiwater: all is well", "remedy": "\x9b31m"}, ensure_ascii=False),
+    json.dumps({"problem": "\x1b]0;owned\x07 \u202etxt.exe\nhiwater: all is well", "remedy": "\x9b31m"},
+        ensure_ascii=False),
     json.dumps({"path": "\x1b[2J\u202e", "peak_bytes": 1}, ensure_ascii=False),
 ]  # fmt: skip
 

@@ -186,7 +186,10 @@ def test_a_reader_takes_a_small_multiple_of_the_tables(words: list[str], most: i
     taken = []
     for capture in (small_one, large):
         command = [*(named.get(word, word) for word in words), str(capture)]
-        source = f"import sys; from hiwater import cli; code = cli.main({command!r}); sys.stdout.flush(); import re, os; os.write(2, re.search(rb'VmHWM:\\s+(\\d+)', open('/proc/self/status', 'rb').read())[1])"
+        source = (
+            f"import sys; from hiwater import cli; code = cli.main({command!r}); sys.stdout.flush(); import re, "
+            "os; os.write(2, re.search(rb'VmHWM:\\s+(\\d+)', open('/proc/self/status', 'rb').read())[1])"
+        )
         done = subprocess.run([sys.executable, "-c", source], capture_output=True, check=True)
         taken.append(int(done.stderr.split()[-1]) << 10)
         large.with_name("out.hiw").unlink(missing_ok=True)
@@ -228,7 +231,8 @@ def test_what_is_suppressed_is_looked_up_of_the_code_that_calls(path: Path) -> N
 
 @pytest.mark.parametrize(
     ("fact", "value"),
-    [("missed_ticks", "many"), ("ppid", "9" * 5000), ("cwd", "/a" * bounds.LONGEST_NAME_BYTES), ("cgroup_events", "/" * 5000), ("host", "h" * 5000)],
+    [("missed_ticks", "many"), ("ppid", "9" * 5000), ("cwd", "/a" * bounds.LONGEST_NAME_BYTES),
+        ("cgroup_events", "/" * 5000), ("host", "h" * 5000)],
 )  # fmt: skip
 def test_a_fact_that_is_not_of_its_kind_is_not_there(path: Path, fact: str, value: str) -> None:
     one = parts.Parts(WHOLE)

@@ -25,8 +25,10 @@ from page_reader import Page
 
 SECRET = "the_secret_of_this_machine"
 VIEWS = (
-    ["report"], ["report", "--full"], ["report", "--full", "--stacks"], ["report", "--format=markdown"], ["report", "--format=lines"],
-    ["report", "--format=lines", "--source=all"], ["report", "--format=html", "--source=all", "-o-"], ["report", "--format=json"], ["live", "--once"], ["leaks"],
+    ["report"], ["report", "--full"], ["report", "--full", "--stacks"], ["report", "--format=markdown"],
+    ["report", "--format=lines"],
+    ["report", "--format=lines", "--source=all"], ["report", "--format=html", "--source=all", "-o-"],
+    ["report", "--format=json"], ["live", "--once"], ["leaks"],
 )  # fmt: skip
 
 WITHOUT_SOURCE = (["report", "--format=json"], ["leaks"])  # of these captures

@@ -28,7 +28,8 @@ REFUSED = [
     ("report", DEEP),
     ("live", DEEP),
     *((*verb, LONG) for verb in (
-        ("report",), ("live",), ("report", "--format=timeline"), ("holders",), ("leaks",), ("diff", "a.hiw"), ("merge", "-o", "m.hiw"), ("snapshot", "-o", "s.hiw"),
+        ("report",), ("live",), ("report", "--format=timeline"), ("holders",), ("leaks",), ("diff", "a.hiw"),
+        ("merge", "-o", "m.hiw"), ("snapshot", "-o", "s.hiw"),
         ("check", "--peak", "1GiB"), ("report", "a.hiw", "-o"),
     )),
 ]  # fmt: skip

@@ -32,8 +32,8 @@ def test_a_capture_has_names_sizes_and_arguments(has_arguments: bool, tmp_path: 
     (tmp_path / "program.py").write_text(PROGRAM)
     options = [] if has_arguments else ["--no-argv"]
     run_hiwater(
-        "run", "-q", "--holders", *options, "-o", "run.hiw", "program.py", "argument-of-the-program", folder=tmp_path, check=True,
-        environment={"SECRET": "value-of-the-environment"},
+        "run", "-q", "--holders", *options, "-o", "run.hiw", "program.py", "argument-of-the-program", folder=tmp_path,
+        check=True, environment={"SECRET": "value-of-the-environment"},
     )  # fmt: skip
     content = (tmp_path / "run.hiw").read_bytes()
     assert [secret for secret in NEVER if secret in content] == []

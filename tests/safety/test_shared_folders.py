@@ -173,7 +173,10 @@ def test_a_file_system_that_gives_files_to_somebody_else_keeps_no_child_from_bei
         assert {path.lstat().st_uid for path in (child, child.parent, child.with_name("index.jsonl"))} == {UID}
         assert row["capture"] == child.name
         assert len(hiwater.open_run(folder / "run.hiw").captures) == 2
-        asks = f"import ctypes, sys; from hiwater._os import trust; ctypes.CDLL(None).setfsuid({UID}); print(trust.is_own_folder(sys.argv[1]))"
+        asks = (
+            f"import ctypes, sys; from hiwater._os import trust; ctypes.CDLL(None).setfsuid({UID}); "
+            "print(trust.is_own_folder(sys.argv[1]))"
+        )
         done = subprocess.run([sys.executable, "-c", asks, child.parent], capture_output=True, text=True, check=True)
         assert done.stdout == "True\n"
         assert not trust.is_own_folder(str(child.parent))  # this process makes root's

@@ -17,7 +17,8 @@ HOSTILE = "\x1b]0;owned\x07\u202e\x9b31m\r\nhiwater: all is well"
 PROGRAM = """
 import hiwater, sys, threading
 hostile = sys.argv[1]
-exec(compile("def f():\\n    global held\\n    held = [bytes(5000) for _ in range(1000)]\\nf()", f"/tmp/{hostile}.py", "exec"))
+exec(compile("def f():\\n    global held\\n    held = [bytes(5000) for _ in range(1000)]\\nf()", f"/tmp/{hostile}.py",
+    "exec"))
 class Ordinary: pass
 kind = type(f"C{hostile}", (), {})
 objects = []
@@ -33,9 +34,11 @@ with hiwater.phase(f"p{hostile}"):
 """
 SHOWN = [
     *(("report", "--format", name) for name in ("text", "tree", "table", "lines", "markdown", "collapsed", "csv")),
-    ("report", "--full"), ("report", "--kept", "--at", "end"), ("diff", "--fail-on-increase", "0.1%", "hostile.hiw"), ("leaks",), ("holders",), ("live", "--once"),
+    ("report", "--full"), ("report", "--kept", "--at", "end"), ("diff", "--fail-on-increase", "0.1%", "hostile.hiw"),
+    ("leaks",), ("holders",), ("live", "--once"),
     ("live", "--once", "--view", "threads"), ("check", "--peak", "1KiB"), ("merge", "-o", f"m{HOSTILE}.hiw"),
-    ("snapshot", "-o", f"s{HOSTILE}.hiw"), ("report", f"x{HOSTILE}"), ("report", "--at", HOSTILE), ("report", f"--{HOSTILE}"), (HOSTILE,),
+    ("snapshot", "-o", f"s{HOSTILE}.hiw"), ("report", f"x{HOSTILE}"), ("report", "--at", HOSTILE),
+    ("report", f"--{HOSTILE}"), (HOSTILE,),
 ]  # fmt: skip
 
 

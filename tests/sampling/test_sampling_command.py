@@ -190,7 +190,10 @@ def test_the_time_limit_stops_the_sampling_alone(tmp_path: Path) -> None:
 
 
 def test_scopes_that_the_program_tells_of_are_in_the_capture(tmp_path: Path) -> None:
-    code = "import time; from hiwater.sampling.scope_file import append; a = time.monotonic_ns(); time.sleep(.05); append('load \"it\"', a, time.monotonic_ns(), peak_bytes=5)"
+    code = (
+        "import time; from hiwater.sampling.scope_file import append; a = time.monotonic_ns(); time.sleep(.05); "
+        "append('load \"it\"', a, time.monotonic_ns(), peak_bytes=5)"
+    )
     sample("-q", "-o", tmp_path / "t.hiw", "--", *python(code))
     (scope,) = hiwater.open(tmp_path / "t.hiw").scopes
     assert scope.name == 'load "it"' and scope.end_ns - scope.start_ns > 50e6
@@ -198,7 +201,10 @@ def test_scopes_that_the_program_tells_of_are_in_the_capture(tmp_path: Path) -> 
 
 
 def test_the_command_finds_its_world_as_it_was(tmp_path: Path) -> None:
-    code = "import os, signal; print(signal.getsignal(signal.SIGINT) is signal.default_int_handler, sorted(os.listdir('/proc/self/fd'))[:4], os.environ.pop('HIWATER_SCOPES', '') != '')"
+    code = (
+        "import os, signal; print(signal.getsignal(signal.SIGINT) is signal.default_int_handler, "
+        "sorted(os.listdir('/proc/self/fd'))[:4], os.environ.pop('HIWATER_SCOPES', '') != '')"
+    )
     done = sample("-q", "-o", tmp_path / "t.hiw", "--", *python(code))
     assert done.stdout == "True ['0', '1', '2', '3'] True\n" and done.stderr == ""
 
@@ -231,7 +237,8 @@ def test_a_long_recording_is_thinned_and_keeps_its_heights() -> None:
 def test_a_fault_of_ours_leaves_the_command_alone(tmp_path: Path) -> None:
     code = (
         "import sys\nfrom hiwater.cli import main\nfrom hiwater.sampling.recording import SampleRecording\n"
-        "def fails(*_): raise RuntimeError('ours')\nSampleRecording.sampled = fails\nsys.exit(main(['sample', *sys.argv[1:]]))"
+        "def fails(*_): raise RuntimeError('ours')\nSampleRecording.sampled = fails\n"
+        "sys.exit(main(['sample', *sys.argv[1:]]))"
     )
     words = [*python(code), "-o", str(tmp_path / "t.hiw"), "--", "sh", "-c", "sleep .1; echo done; exit 9"]
     done = subprocess.run(words, capture_output=True, text=True, check=False)

@@ -456,7 +456,10 @@ def test_6_tracing_is_not_started():
 
 
 def test_7_no_framework_is_imported_for_it():
-    program = "import sys, hiwater.compat\nwith hiwater.compat.ResourceTracker(): pass\nprint(sorted({'torch','numpy','rich'} & set(sys.modules)))"
+    program = (
+        "import sys, hiwater.compat\nwith hiwater.compat.ResourceTracker(): pass\n"
+        "print(sorted({'torch','numpy','rich'} & set(sys.modules)))"
+    )
     assert (
         subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.strip()
         == "[]"

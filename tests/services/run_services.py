@@ -53,10 +53,14 @@ class Service:
 
 SERVICES = (
     Service("standard library", "wsgiref", ("web_prefork.py", "{port}"), 5, "http"),
-    Service("gunicorn", "gunicorn", ("-m", "gunicorn", "-w", "4", "-b", "127.0.0.1:{port}", "--log-level", "error", "web_wsgi:application"), 5, "http"),
-    Service("gunicorn --preload", "gunicorn", ("-m", "gunicorn", "--preload", "-w", "4", "-b", "127.0.0.1:{port}", "--log-level", "error", "web_wsgi:application"), 5, "http"),
-    Service("uvicorn", "uvicorn", ("-m", "uvicorn", "--workers", "2", "--port", "{port}", "--log-level", "error", "web_asgi:application"), 3, "http"),
-    Service("celery", "celery", ("-m", "celery", "-A", "queue_tasks", "worker", "-P", "prefork", "-c", "4", "-l", "error", "--without-gossip", "--without-mingle", "--without-heartbeat"), 5, "queue"),
+    Service("gunicorn", "gunicorn", ("-m", "gunicorn", "-w", "4", "-b", "127.0.0.1:{port}", "--log-level", "error",
+        "web_wsgi:application"), 5, "http"),
+    Service("gunicorn --preload", "gunicorn", ("-m", "gunicorn", "--preload", "-w", "4", "-b", "127.0.0.1:{port}",
+        "--log-level", "error", "web_wsgi:application"), 5, "http"),
+    Service("uvicorn", "uvicorn", ("-m", "uvicorn", "--workers", "2", "--port", "{port}", "--log-level", "error",
+        "web_asgi:application"), 3, "http"),
+    Service("celery", "celery", ("-m", "celery", "-A", "queue_tasks", "worker", "-P", "prefork", "-c", "4", "-l",
+        "error", "--without-gossip", "--without-mingle", "--without-heartbeat"), 5, "queue"),
     Service("joblib", "joblib", ("pool_joblib.py",), 5, "script"),
     Service("DataLoader", "torch", ("pool_torch.py",), 5, "script"),
 )  # fmt: skip
@@ -140,7 +144,8 @@ def answers_at(port: int) -> bool:
 @contextmanager
 def running(words: list[str], folder: Path) -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(
-        words, cwd=folder, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
+        words, cwd=folder, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        start_new_session=True
     )  # fmt: skip
     try:
         yield process
@@ -176,9 +181,11 @@ def serve(service: Service, folders: dict[str, Path], found: Found, rounds: int,
 
         for mode in MODES:
             wait_until(
-                (lambda mode=mode: answers_at(ports[mode])) if service.load == "http" else (lambda mode=mode: clients_answers(folders[mode], 8)),
+                (lambda mode=mode: answers_at(ports[mode]))
+                if service.load == "http"
+                else (lambda mode=mode: clients_answers(folders[mode], 8)),
                 f"{mode}: the service does not answer",
-            )  # fmt: skip
+            )
         before = {mode: processor_seconds(process.pid) for mode, process in processes.items()}
         for _ in range(rounds):
             for mode in MODES:
@@ -220,8 +227,8 @@ def repeat(service: Service, folders: dict[str, Path], found: Found, rounds: int
     for _ in range(rounds):
         for mode, folder in folders.items():
             done = subprocess.run(
-                command(service, mode, 0, str(requests)), cwd=folder, env=environment(), capture_output=True, text=True, check=False,
-                timeout=PATIENCE_SECONDS,
+                command(service, mode, 0, str(requests)), cwd=folder, env=environment(), capture_output=True, text=True,
+                check=False, timeout=PATIENCE_SECONDS,
             )  # fmt: skip
             if done.returncode != 0:
                 found.wrong.append(f"{mode}: exit code {done.returncode}: {done.stderr[-500:]}")
@@ -296,7 +303,8 @@ def inspect(service: Service, folder: Path, mode: str, found: Found) -> None:
         if process.ended == "recording":
             found.wrong.append(f"{mode}: process {process.pid} still runs")
     done = subprocess.run(
-        [sys.executable, "-m", "hiwater", "report", "run.hiw"], cwd=folder, env=environment(), capture_output=True, text=True, check=False
+        [sys.executable, "-m", "hiwater", "report", "run.hiw"], cwd=folder, env=environment(), capture_output=True,
+        text=True, check=False
     )  # fmt: skip
     if done.returncode != 0 or "Processes" not in done.stdout:
         found.wrong.append(f"{mode}: the report failed: {done.stderr[-500:]}")
@@ -351,7 +359,8 @@ def main() -> int:
             ]
         plain = statistics.median(found.times["plain"]) if found.times["plain"] else 0.0
         print(
-            f"{service.name:<20} {found.answers:>6} answers, {found.processes} processes, {found.viewers} viewers, p50 {plain:.2f} ms plain, "
+            f"{service.name:<20} {found.answers:>6} answers, {found.processes} processes, {found.viewers} "
+            f"viewers, p50 {plain:.2f} ms plain, "
             + ", ".join(f"{mode} × {ratio:.3f}" for mode, ratio in ratios.items()),
             flush=True,
         )
@@ -359,7 +368,8 @@ def main() -> int:
             plain = found.processor_seconds["plain"]
             parts = [f"{mode} × {found.processor_seconds[mode] / plain:.3f}" for mode in MOST]
             print(
-                f"{'':<20} processor's time of all its processes, without the recorders' threads: {plain:.2f} s plain, {', '.join(parts)}",
+                f"{'':<20} processor's time of all its processes, without the recorders' threads: {plain:.2f} "
+                f"s plain, {', '.join(parts)}",
                 flush=True,
             )
         for problem in found.wrong:

@@ -31,11 +31,14 @@ PROGRAMS = {
     """),
     "numpy": ("numpy", """
         points = numpy.random.default_rng(1).normal(size=(40, 8))
-        numpy.linalg.svd(points), numpy.fft.fft(points), numpy.sort(points, axis=0), points @ points.T, [numpy.append(row, 1) for row in points]
+        numpy.linalg.svd(points), numpy.fft.fft(points), numpy.sort(points, axis=0)
+        points @ points.T, [numpy.append(row, 1) for row in points]
     """),
     "pandas": ("pandas", """
-        table = pandas.DataFrame({"key": [number % 7 for number in range(200)], "value": range(200), "name": [str(n) for n in range(200)]})
-        table.groupby("key").agg({"value": ["sum", "mean"]}), table.merge(table, on="key").head(), table.name.str.upper().value_counts()
+        table = pandas.DataFrame({"key": [number % 7 for number in range(200)], "value": range(200),
+            "name": [str(n) for n in range(200)]})
+        table.groupby("key").agg({"value": ["sum", "mean"]}), table.merge(table, on="key").head()
+        table.name.str.upper().value_counts()
     """),
     "sklearn": ("sklearn.ensemble", """
         points = [[number % 7, number % 11, number] for number in range(120)]
@@ -51,11 +54,14 @@ PROGRAMS = {
             optimizer.step()
     """),
     "pyarrow": ("pyarrow.compute", """
-        table = pyarrow.table({"key": [number % 7 for number in range(500)], "name": [str(number) for number in range(500)]})
-        table.group_by("key").aggregate([("name", "count")]), pyarrow.compute.utf8_upper(table["name"]), table.to_pylist()
+        table = pyarrow.table({"key": [number % 7 for number in range(500)],
+            "name": [str(number) for number in range(500)]})
+        table.group_by("key").aggregate([("name", "count")])
+        pyarrow.compute.utf8_upper(table["name"]), table.to_pylist()
     """),
     "polars": ("polars", """
-        table = polars.DataFrame({"key": [number % 7 for number in range(500)], "name": [str(number) for number in range(500)]})
+        table = polars.DataFrame({"key": [number % 7 for number in range(500)],
+            "name": [str(number) for number in range(500)]})
         table.lazy().group_by("key").agg(polars.col("name").str.to_uppercase().first()).sort("key").collect()
     """),
 }  # fmt: skip

@@ -59,7 +59,9 @@ ENDINGS = {
     "SIGBUS": "os.kill(os.getpid(), signal.SIGBUS)",
     "SIGSEGV": "os.kill(os.getpid(), signal.SIGSEGV)",
     "SIGALRM": "signal.setitimer(signal.ITIMER_REAL, 0.01)\nwhile True: [bytes(300) for _ in range(100)]",
-    "handled SIGTERM": "signal.signal(signal.SIGTERM, lambda *a: sys.exit(31)); os.kill(os.getpid(), signal.SIGTERM); time.sleep(5)",
+    "handled SIGTERM": (
+        "signal.signal(signal.SIGTERM, lambda *a: sys.exit(31)); os.kill(os.getpid(), signal.SIGTERM); time.sleep(5)"
+    ),
     "abort": "os.abort()",
     "_exit": "print('out', flush=True); os._exit(5)",
     "C exit": "ctypes.CDLL(None).exit(4)",
@@ -67,10 +69,17 @@ ENDINGS = {
     "exec": "sys.stdout.flush(); os.execv('/bin/sh', ['sh', '-c', 'echo other; exit 6'])",
     "failed exec": "with contextlib.suppress(OSError): os.execv('/no/such', ['x'])\nsys.exit(16)",
     "child's code": "print(os.waitstatus_to_exitcode(os.system('exit 7'))); sys.exit(8)",
-    "fork": "pid = os.fork()\nif pid == 0:\n    kept = [bytes(500)] * 1000\n    sys.exit(2)\nsys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) + 10)",
-    "fork and _exit": "pid = os.fork()\nif pid == 0: os._exit(3)\nsys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) + 20)",
+    "fork": (
+        "pid = os.fork()\nif pid == 0:\n    kept = [bytes(500)] * 1000\n    sys.exit(2)\n"
+        "sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) + 10)"
+    ),
+    "fork and _exit": (
+        "pid = os.fork()\nif pid == 0: os._exit(3)\nsys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) + 20)"
+    ),
     "subprocess": "sys.exit(subprocess.run([sys.executable, '-S', '-c', 'raise SystemExit(9)']).returncode)",
-    "living thread": "threading.Thread(target=lambda: (threading.main_thread().join(), print('thread'))).start(); sys.exit(11)",
+    "living thread": (
+        "threading.Thread(target=lambda: (threading.main_thread().join(), print('thread'))).start(); sys.exit(11)"
+    ),
     "exception in a thread": "t = threading.Thread(target=lambda: 1 / 0); t.start(); t.join(); sys.exit(12)",
     "atexit": "atexit.register(lambda: print('last')); sys.exit(13)",
     "failing atexit": "atexit.register(lambda: 1 / 0); sys.exit(15)",

@@ -119,16 +119,22 @@ FORMATS = (
 )
 VIEWS = [
     *(["report", MUTANT, f"--format={name}", "-o-"] for name in FORMATS),
-    ["report", MUTANT], ["report", MUTANT, "--full"], ["report", MUTANT, "--full", "--stacks"], ["report", MUTANT, "--kept"],
+    ["report", MUTANT], ["report", MUTANT, "--full"], ["report", MUTANT, "--full", "--stacks"],
+    ["report", MUTANT, "--kept"],
     ["report", MUTANT, "--at=end"], ["report", MUTANT, "--at=0:9", "--full"], ["report", MUTANT, "--at=oom"],
     ["report", MUTANT, "--format=svg", "--inverted", "-o-"], ["report", MUTANT, "--format=json", "--by=file"],
     ["report", MUTANT, "--format=collapsed", "--at=0.05"], ["report", MUTANT, "--format=table", "--by=thread"],
-    ["report", MUTANT, "--format=tree", "--kind=native", "--inverted"], ["report", MUTANT, "--format=collapsed", "--inverted"],
-    ["report", MUTANT, "--kind=device"], ["report", MUTANT, "--format=html", "--source=all", "-o-"], ["report", MUTANT, ORIGINAL],
-    ["diff", ORIGINAL, MUTANT], ["diff", MUTANT, ORIGINAL, "--format=json"], ["diff", ORIGINAL, MUTANT, "--format=markdown", "--by=line"],
+    ["report", MUTANT, "--format=tree", "--kind=native", "--inverted"],
+    ["report", MUTANT, "--format=collapsed", "--inverted"],
+    ["report", MUTANT, "--kind=device"], ["report", MUTANT, "--format=html", "--source=all", "-o-"],
+    ["report", MUTANT, ORIGINAL],
+    ["diff", ORIGINAL, MUTANT], ["diff", MUTANT, ORIGINAL, "--format=json"],
+    ["diff", ORIGINAL, MUTANT, "--format=markdown", "--by=line"],
     ["diff", ORIGINAL, MUTANT, "--format=html", "-o-"], ["leaks", MUTANT], ["leaks", MUTANT, "--format=json"],
-    ["check", MUTANT, "--peak", "1GiB"], ["check", MUTANT, "--baseline", ORIGINAL], ["holders", MUTANT], ["holders", MUTANT, "--format=json"],
-    ["live", "--once", MUTANT], ["live", "--once", "--view=processes", MUTANT], ["report", MUTANT, "--format=timeline", "-o-"],
+    ["check", MUTANT, "--peak", "1GiB"], ["check", MUTANT, "--baseline", ORIGINAL], ["holders", MUTANT],
+    ["holders", MUTANT, "--format=json"],
+    ["live", "--once", MUTANT], ["live", "--once", "--view=processes", MUTANT],
+    ["report", MUTANT, "--format=timeline", "-o-"],
     ["merge", "-q", "-o", OUT, MUTANT, ORIGINAL], ["snapshot", "-q", MUTANT, "-o", OUT],
 ]  # fmt: skip
 FINDS = {"check": (1,), "leaks": (1, 3), "diff": (1,)}  # exit codes where something was found, or too little is known
@@ -171,7 +177,8 @@ def build_originals(folder: Path) -> None:
             recording.fact(key, value)
         (folder / name).write_bytes(parts.complete(recording.to_bytes()))
     rows = [
-        {"event": "ended", "pid": 70, "start_ticks": 1, "ppid": 4005, "started_by": "fork", "capture": "", "exit_code": 0, "started_unix_ns": 10**18,
+        {"event": "ended", "pid": 70, "start_ticks": 1, "ppid": 4005, "started_by": "fork", "capture": "",
+            "exit_code": 0, "started_unix_ns": 10**18,
          **dict.fromkeys(run_index._SIZES, 1 << 20)},
         {"event": "started", "pid": 71, "ppid": 4005, "at_unix_ns": 10**18, "program": "python", "why": "-S"},
         {"event": "killed", "pid": 4006, "ppid": 4005, "at_unix_ns": 10**18 + 50, "signal": 9},
@@ -334,7 +341,8 @@ class Result:
     def __str__(self) -> str:
         return (
             f"{self.count:,} mutants, {len(self.failures)} failures\n"
-            f"highest peak {self.peak_bytes / (1 << 20):.0f} MiB: {self.peak_of}\nmost processor time {self.seconds:.2f} s: {self.seconds_of}"
+            f"highest peak {self.peak_bytes / (1 << 20):.0f} MiB: {self.peak_of}\n"
+            f"most processor time {self.seconds:.2f} s: {self.seconds_of}"
         )
 
 

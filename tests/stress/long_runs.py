@@ -301,7 +301,8 @@ def show(name: str, count: int, parts: Sequence[Part], unrecorded: Sequence[tupl
     print(f"{name}: {count:,}")
     unit = "times that of a process that is not recorded" if WORKS[name].is_compared else "ns"
     print(
-        f"  processor time for one     {first.cost:10,.3f}, then {last.cost:10,.3f} {unit}: {last.cost / first.cost:.3f}"
+        f"  processor time for one     {first.cost:10,.3f}, then {last.cost:10,.3f} {unit}: "
+        f"{last.cost / first.cost:.3f}"
     )
     for what in ("resident", "capture", "nodes", "accounts"):
         before, after = getattr(first, what), getattr(last, what)
@@ -318,7 +319,8 @@ def grown_beside(parts: Sequence[Part], unrecorded: Sequence[tuple[float, int]],
     first, last = parts[0], parts[-1]
     (cost, memory), (last_cost, last_memory) = unrecorded[0], unrecorded[-1]
     print(
-        f"  not recorded: processor time {cost:,.3f}, then {last_cost:,.3f} ns; resident {memory:,}, then {last_memory:,}"
+        f"  not recorded: processor time {cost:,.3f}, then {last_cost:,.3f} ns; resident {memory:,}, then "
+        f"{last_memory:,}"
     )
     ratios = {
         "processor time": last.cost / first.cost / (last_cost / cost),

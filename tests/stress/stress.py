@@ -205,7 +205,8 @@ def recorded(seconds: float) -> int:
         failures.append("events were lost")
     counters = _core.counters()
     print(
-        f"recorded: {checks} checks, {counters['total_blocks']:,} blocks, {counters['shared_events']:,} events by threads at once",
+        f"recorded: {checks} checks, {counters['total_blocks']:,} blocks, {counters['shared_events']:,} "
+        "events by threads at once",
         flush=True,
     )
     return conclude(failures)

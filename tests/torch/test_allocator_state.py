@@ -13,8 +13,8 @@ def segment(*blocks, kind="large", pool=(0, 0), stream=0, expandable=False):
     """As `snapshot()` in c10/cuda/CUDACachingAllocator.cpp makes it: of an expandable segment a range of mapped
     pages."""
     return {
-        "device": 0, "address": 0x7F00_0000_0000, "total_size": sum(size for _, size in blocks), "segment_type": kind, "stream": stream,
-        "segment_pool_id": pool, "is_expandable": expandable,
+        "device": 0, "address": 0x7F00_0000_0000, "total_size": sum(size for _, size in blocks), "segment_type": kind,
+        "stream": stream, "segment_pool_id": pool, "is_expandable": expandable,
         "blocks": [{"size": size, "requested_size": size, "state": state} for state, size in blocks],
     }  # fmt: skip
 

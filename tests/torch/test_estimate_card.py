@@ -44,7 +44,8 @@ def linear(bias=False):
 
 @pytest.mark.parametrize(
     ("device", "each"),
-    [("T4", 8.125 * MIB), ("A100 80GB", 8.125 * MIB), ("RTX 4090", 8.125 * MIB), ("H100 80GB", 32 * MIB), ("20GiB", 32 * MIB)],
+    [("T4", 8.125 * MIB), ("A100 80GB", 8.125 * MIB), ("RTX 4090", 8.125 * MIB), ("H100 80GB", 32 * MIB),
+        ("20GiB", 32 * MIB)],
 )  # fmt: skip
 def test_each_thread_that_multiplies_has_a_workspace_of_the_cards_size(device, each):
     assert estimate(*linear(), device=device).category(WORKSPACES) == 2 * each

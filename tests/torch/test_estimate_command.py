@@ -36,7 +36,8 @@ class Net(nn.Module):
 
 def build(batch_size=8):
     net = Net().cuda()
-    return net, torch.randn(batch_size, 256, device="cuda"), torch.optim.Adam(net.parameters()), lambda out: out.square().mean()
+    inputs = torch.randn(batch_size, 256, device="cuda")
+    return net, inputs, torch.optim.Adam(net.parameters()), lambda out: out.square().mean()
 
 def without_batch():
     return Net(), torch.randn(2, 256)
@@ -115,7 +116,8 @@ def test_text_names_the_verdict_the_peak_and_what_is_not_counted(said):
     text = said("train.py:build", "-d", "T4", exits=0)
     assert "fits on NVIDIA T4 16GB" in text
     for word in (
-        "optimizer state", "linear", "Net.forward", "peak of step", "not counted", "estimated, not measured", "(assumed)",
+        "optimizer state", "linear", "Net.forward", "peak of step", "not counted", "estimated, not measured",
+        "(assumed)",
     ):  # fmt: skip
         assert word in text
 
@@ -168,8 +170,8 @@ def test_the_largest_batch_as_a_page(said):
         ("train.py:wrong", (), 2, "wrong\\(\\) returns a Net; return \\(module, inputs\\)"),
         ("train.py:three", (), 2, "returns a int where an optimizer or a loss was expected"),
         ("train.py:without_batch", ("--batch", "3"), 2, "takes no batch_size"),
-        ("train.py:reads", ("--mode", "inference"), 126, "train.py:31 reads a tensor's value .*; keep it out"),
-        ("train.py:fails", (), 126, "failed at .*train.py:44 with ValueError: no such data"),
+        ("train.py:reads", ("--mode", "inference"), 126, "train.py:32 reads a tensor's value .*; keep it out"),
+        ("train.py:fails", (), 126, "failed at .*train.py:45 with ValueError: no such data"),
     ],
 )
 def test_wrong_functions_get_one_line_and_a_way_out(script, forked, capfd, target, options, code, message):
@@ -256,5 +258,8 @@ def test_a_missing_file_and_an_unwritable_output(script, forked, capfd):
 
 
 def test_looking_costs_no_torch():
-    code = "import sys, hiwater, hiwater.contrib.torch, hiwater.contrib.torch.estimate, hiwater.contrib.torch.cli.estimate; sys.exit('torch' in sys.modules)"
+    code = (
+        "import sys, hiwater, hiwater.contrib.torch, hiwater.contrib.torch.estimate, "
+        "hiwater.contrib.torch.cli.estimate; sys.exit('torch' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -29,17 +29,23 @@ MIB, GIB = 1 << 20, 1 << 30
 STACK = (frame("forward", 7), frame("main", 3))
 
 TORCH_2_5 = (
-    "CUDA out of memory. Tried to allocate 20.00 MiB. GPU 1 has a total capacity of 79.11 GiB of which 17.00 MiB is free. Process 4711 has "
-    "1.50 GiB memory in use. Including non-PyTorch memory, this process has 77.50 GiB memory in use. Of the allocated memory 70.00 GiB is "
-    "allocated by PyTorch, with 1.20 GiB allocated in private pools (e.g., CUDA Graphs), and 5.50 GiB is reserved by PyTorch but unallocated. If "
-    "reserved but unallocated memory is large try setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation."
+    "CUDA out of memory. Tried to allocate 20.00 MiB. GPU 1 has a total capacity of 79.11 GiB of which 17.00 "
+    "MiB is free. Process 4711 has "
+    "1.50 GiB memory in use. Including non-PyTorch memory, this process has 77.50 GiB memory in use. Of the "
+    "allocated memory 70.00 GiB is "
+    "allocated by PyTorch, with 1.20 GiB allocated in private pools (e.g., CUDA Graphs), and 5.50 GiB is "
+    "reserved by PyTorch but unallocated. If "
+    "reserved but unallocated memory is large try setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to "
+    "avoid fragmentation."
 )
 TORCH_1 = (
-    "CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; 15.78 GiB total capacity; 14.38 GiB already allocated; 92.75 MiB free; "
+    "CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; 15.78 GiB total capacity; 14.38 GiB already "
+    "allocated; 92.75 MiB free; "
     "14.64 GiB reserved in total by PyTorch) If reserved memory is >> allocated memory try setting max_split_size_mb"
 )
 TORCH_2_1 = (
-    "CUDA out of memory. Tried to allocate 512 bytes. GPU 0 has a total capacty of 23.69 GiB of which 0 bytes is free. 8.00 GiB allowed; "
+    "CUDA out of memory. Tried to allocate 512 bytes. GPU 0 has a total capacty of 23.69 GiB of which 0 bytes "
+    "is free. 8.00 GiB allowed; "
     "Of the allocated memory 7.9 GiB is allocated by PyTorch, and 10.25 MiB is reserved by PyTorch but unallocated."
 )
 
@@ -157,8 +163,10 @@ def test_which_requests_a_segment_is_taken_for(asked, segment):
 
 def test_the_message_of_cuda_malloc_async():
     text = (
-        "Allocation on device 1 would exceed allowed memory. (out of memory)\nCurrently allocated     : 4.86 GiB\nRequested               : "
-        "10.12 GiB\nDevice limit            : 24.00 GiB\nFree (according to CUDA): 14.00 GiB\nPyTorch limit (set by user-supplied memory "
+        "Allocation on device 1 would exceed allowed memory. (out of memory)\n"
+        "Currently allocated     : 4.86 GiB\nRequested               : "
+        "10.12 GiB\nDevice limit            : 24.00 GiB\nFree (according to CUDA): 14.00 GiB\n"
+        "PyTorch limit (set by user-supplied memory "
         "fraction)\n                        : {} GiB"
     )
     found = oom_message.parse(text.format("17179869184.00"))  # without a limit

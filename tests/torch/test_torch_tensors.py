@@ -450,7 +450,10 @@ def test_gradients_modes_and_versions_are_as_before_a_report():
 
 
 def test_a_fresh_program_pays_nothing_for_the_name():
-    code = "import sys, hiwater, hiwater.contrib.torch; assert 'torch' not in sys.modules; assert 'MemReporter' in dir(hiwater.contrib.torch)"
+    code = (
+        "import sys, hiwater, hiwater.contrib.torch; assert 'torch' not in sys.modules; assert 'MemReporter' in "
+        "dir(hiwater.contrib.torch)"
+    )
     subprocess.run([sys.executable, "-c", code], check=True)
     code = "import sys; sys.modules['torch'] = None; import hiwater; hiwater.contrib.torch.MemReporter"
     failed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

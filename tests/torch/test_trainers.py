@@ -139,7 +139,8 @@ def test_lightning_logs_each_phase(lightning, tmp_path, cuda):
         {k: v for k, v in logged.numbers.items() if k.startswith(f"memory/{p}/")} for p in ("fit", "train_epoch")
     )
     assert {name.rpartition("/")[2] for name in fit} == {
-        "ram_peak_mib", "ram_kept_mib", "cuda_0_peak_mib", "cuda_0_kept_mib", "cuda_0_margin_mib", "cuda_0_alloc_retries",
+        "ram_peak_mib", "ram_kept_mib", "cuda_0_peak_mib", "cuda_0_kept_mib", "cuda_0_margin_mib",
+        "cuda_0_alloc_retries",
     }  # fmt: skip
     assert fit["memory/fit/cuda_0_peak_mib"] == epoch["memory/train_epoch/cuda_0_peak_mib"] == 6
     assert logged.numbers["memory/validation/cuda_0_peak_mib"] == 0

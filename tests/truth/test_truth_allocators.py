@@ -201,7 +201,8 @@ def test_blocks_of_eight_bytes_are_told_apart(tmp_path: Path, allocator: str, py
         + """
 import ctypes
 take, give, again = [
-    ctypes.cast(getattr(ctypes.pythonapi, f"PyMem_{name}"), ctypes.c_void_p).value for name in ("Malloc", "Free", "Realloc")
+    ctypes.cast(getattr(ctypes.pythonapi, f"PyMem_{name}"), ctypes.c_void_p).value
+    for name in ("Malloc", "Free", "Realloc")
 ]
 with_gil = ctypes.PyDLL(doors._name)
 for name, words in {"take_all_by": 3, "resize_all_by": 3, "give_all_back_by": 2}.items():

@@ -397,7 +397,7 @@ def explain(kind, error, trace):
     by_b(16_001)  # @explain_3
     by_b(32_003)  # @explain_4
 def watch(frame, event, argument):
-    if frame.f_code.co_name == "exit_status":  # of hiwater's: the program has ended, and fewer frames are below this one
+    if frame.f_code.co_name == "exit_status":  # of hiwater's: the program has ended
         sys.setprofile(None)
         keep(256_019)  # @watch_1
         keep(512_021)  # @watch_2

@@ -55,8 +55,10 @@ MAKERS = {
     "/dev/zero": "kept.append(mmap.mmap(os.open('/dev/zero', os.O_RDWR), 8 * MB))",
     "memfd, truncated": "fd = os.memfd_create('a'); os.ftruncate(fd, 8 * MB); kept.append(mmap.mmap(fd, 8 * MB))",
     "memfd, written": "fd = os.memfd_create('a'); os.write(fd, bytes(8 * MB)); kept.append(mmap.mmap(fd, 8 * MB))",
-    "memfd, allocated": "fd = os.memfd_create('a'); os.posix_fallocate(fd, 0, 8 * MB); kept.append(mmap.mmap(fd, 8 * MB))",
-    "SharedMemory": "segment = shared_memory.SharedMemory(create=True, size=8 * MB); kept.append(segment); segment.unlink()",
+    "memfd, allocated": "fd = os.memfd_create('a'); os.posix_fallocate(fd, 0, 8 * MB);"
+    "kept.append(mmap.mmap(fd, 8 * MB))",
+    "SharedMemory": "segment = shared_memory.SharedMemory(create=True, size=8 * MB); kept.append(segment);"
+    "segment.unlink()",
     "RawArray": "kept.append(multiprocessing.RawArray('b', 8 * MB))",
     "numpy over SharedMemory": "segment = shared_memory.SharedMemory(create=True, size=8 * MB); segment.unlink();"
     "a = numpy.frombuffer(segment.buf, numpy.uint8); a[:] = 1; kept.append((a, segment))",
@@ -70,10 +72,10 @@ MAKERS = {
     "kept.append(mmap.mmap(fd, 8 * MB))",
     "O_TMPFILE, written": "fd = os.open('/dev/shm', os.O_TMPFILE | os.O_RDWR); os.write(fd, bytes(8 * MB));"
     "kept.append(mmap.mmap(fd, 8 * MB))",
-    "file, written": "path = '/dev/shm/hiwater-test-%d' % os.getpid(); file = open(path, 'w+b'); file.write(bytes(8 * MB));"
-    "file.flush(); os.unlink(path); kept.append(mmap.mmap(file.fileno(), 8 * MB))",
-    "numpy.memmap": "path = '/dev/shm/hiwater-test-%d' % os.getpid(); kept.append(numpy.memmap(path, mode='w+', shape=8 * MB));"
-    "os.unlink(path)",
+    "file, written": "path = '/dev/shm/hiwater-test-%d' % os.getpid(); file = open(path, 'w+b');"
+    "file.write(bytes(8 * MB)); file.flush(); os.unlink(path); kept.append(mmap.mmap(file.fileno(), 8 * MB))",
+    "numpy.memmap": "path = '/dev/shm/hiwater-test-%d' % os.getpid(); "
+    "kept.append(numpy.memmap(path, mode='w+', shape=8 * MB)); os.unlink(path)",
     "segment": "segment = ctypes.c_int(); mappings.attach_segment(8 * MB, ctypes.addressof(segment))",
 }  # fmt: skip
 
@@ -117,7 +119,8 @@ def test_segments_of_another_process_are_attached_and_do_not_count(tmp_path: Pat
     recorded = run(
         tmp_path,
         f"""
-        name = subprocess.run([sys.executable, {str(maker)!r}], stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
+        name = subprocess.run([sys.executable, {str(maker)!r}], stdout=subprocess.PIPE, text=True,
+            check=True).stdout.strip()
         segment = shared_memory.SharedMemory(name=name)
         kept.append(segment)
         segment.unlink()

@@ -13,7 +13,8 @@ from gpu_checks.registry import TREE, Result, check
 
 TOLERANCE = 0.0025
 _MODELS = (("mlp", "train"), ("conv", "train"), ("encoder", "train"), ("encoders", "train"), ("attention", "train"),
-          ("masked_attention", "train"), ("gpt", "train"), ("checkpointed", "train"), ("inplace", "train"), ("lstm", "train"),
+          ("masked_attention", "train"), ("gpt", "train"), ("checkpointed", "train"), ("inplace", "train"),
+          ("lstm", "train"),
           ("mlp", "accumulate 3"), ("gpt", "inference"))  # fmt: skip
 
 

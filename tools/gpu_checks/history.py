@@ -94,7 +94,8 @@ def _interleaved(folder: Path, work: Callable[[], object], count: int, rounds: i
 
 
 @check(
-    "a training step recorded, with and without device history: at most 1 % for the history where the card does the work",
+    "a training step recorded, with and without device history: at most 1 % for the history where the card "
+    "does the work",
     seconds=90,
     needs_card=True,
 )

@@ -16,7 +16,10 @@ logger = IPyGPULogger(compact=True).start()"""
 _CELLS = (
     _BEGIN,
     f"kept = torch.cuda.caching_allocator_alloc({64 * MIB}, stream=0)",
-    f"torch.cuda.caching_allocator_delete(torch.cuda.caching_allocator_alloc({32 * MIB}, stream=0))\ndata = logger.data",
+    (
+        f"torch.cuda.caching_allocator_delete(torch.cuda.caching_allocator_alloc({32 * MIB}, stream=0))\n"
+        "data = logger.data"
+    ),
     "logger.stop()\nprint(data)",
 )
 

@@ -80,7 +80,8 @@ class _Lacking:
 
     def _lacks(self, what):
         raise RuntimeError(
-            f"{self.spoken_name} does not yet support {what}. If you need it, please file an issue describing your use case."
+            f"{self.spoken_name} does not yet support {what}. If you need it, please file an issue describing "
+            "your use case."
         )
 
     def record_history(self, *_):
@@ -157,7 +158,8 @@ class MallocAsync(_PassedOn):
 
     def snapshot(self, *, traces):
         raise RuntimeError(
-            "Calling snapshot with backend:cudaMallocAsync is not meaningful. (For backend:native, snapshot returns a detailed summary of all "
+            "Calling snapshot with backend:cudaMallocAsync is not meaningful. (For backend:native, snapshot "
+            "returns a detailed summary of all "
             "blocks tracked by the allocator, but the cudaMallocAsync backend does not track individual blocks.)"
         )
 

@@ -236,12 +236,16 @@ class DeviceAllocator:
         of_pools = f"with {format_size(private)} allocated in private pools (e.g., CUDA Graphs), " if private else ""
         allowed = f"{format_size(self._allowed)} allowed; " if self._allowed is not None else ""
         raise self._refused(
-            f"CUDA out of memory. Tried to allocate {format_size(asked)}. GPU {number} has a total capacity of {format_size(total)} "
+            f"CUDA out of memory. Tried to allocate {format_size(asked)}. GPU {number} has a total capacity "
+            f"of {format_size(total)} "
             f"of which {format_size(free)} is free. Including non-PyTorch memory, this process has "
-            f"{format_size(self.card.mapped_bytes + self.card.context_bytes)} memory in use. {allowed}Of the allocated memory "
-            f"{format_size(allocated + private)} is allocated by PyTorch, {of_pools}and {format_size(max(0, reserved - allocated - private))} "
+            f"{format_size(self.card.mapped_bytes + self.card.context_bytes)} memory in use. {allowed}Of the "
+            "allocated memory "
+            f"{format_size(allocated + private)} is allocated by PyTorch, {of_pools}and "
+            f"{format_size(max(0, reserved - allocated - private))} "
             "is reserved by PyTorch but unallocated. If reserved but unallocated memory is large try setting "
-            "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation.  See documentation for Memory Management "
+            "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation.  See documentation for "
+            "Memory Management "
             " (https://pytorch.org/docs/stable/notes/cuda.html#environment-variables)"
         )
 
@@ -422,8 +426,8 @@ class DeviceAllocator:
             state = "active_allocated" if block.allocated else "active_pending_free" if active else "inactive"
             blocks.append(
                 {
-                    "address": block.address, "size": block.size, "requested_size": block.requested_size, "state": state,
-                    "frames": list(block.context or ()),
+                    "address": block.address, "size": block.size, "requested_size": block.requested_size,
+                    "state": state, "frames": list(block.context or ()),
                 }
             )  # fmt: skip
             block = block.next

@@ -18,8 +18,8 @@ def fetch(version):
     with tempfile.TemporaryDirectory() as place:
         # Any interpreter's wheel has the same files: the newest that this version was built for.
         command = [
-            sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:", "--python-version", "3.11",
-            "--dest", place, f"torch=={version}",
+            sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:",
+            "--python-version", "3.11", "--dest", place, f"torch=={version}",
         ]  # fmt: skip
         subprocess.run(command, check=True)
         (wheel,) = Path(place).glob("torch-*.whl")
