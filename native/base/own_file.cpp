@@ -60,7 +60,8 @@ int open_high(const char* path, int flags, mode_t mode) noexcept {
 }
 
 void OwnFile::release() noexcept {
-    if (users_.fetch_sub(1, std::memory_order_relaxed) == 1) close_if_ours(fd_.exchange(-1, std::memory_order_acq_rel));
+    // Each user's last read comes before the last one's close.
+    if (users_.fetch_sub(1, std::memory_order_acq_rel) == 1) close_if_ours(fd_.exchange(-1, std::memory_order_acq_rel));
 }
 
 void OwnFile::close_if_ours(int fd) const noexcept {

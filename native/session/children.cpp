@@ -148,7 +148,7 @@ void Children::note_started(pid_t child, pid_t parent, const char* program, char
 void Children::note_refused(int error) const noexcept {
     if (refused_ == nullptr || !are_recorded()) return;
     __atomic_store_n(&refused_->error, error, __ATOMIC_RELAXED);
-    __atomic_fetch_add(&refused_->children, 1, __ATOMIC_RELAXED);
+    __atomic_fetch_add(&refused_->children, 1, __ATOMIC_RELEASE);  // who sees the number sees the reason
 }
 
 void Children::note_killed(pid_t child, int signal) const noexcept {

@@ -49,8 +49,8 @@ bool Recorder::note_exit(const Exit& exit) noexcept {
     if (scopes_.are_open()) raise_heap_peaks();  // they stay open: an exec may fail
     store_counts();
     store_exit(exit);
-    h.state = static_cast<std::uint32_t>(g_switches.mode.load(std::memory_order_relaxed) == Mode::on ? State::ended
-                                                                                                     : State::failed);
+    const State state = g_switches.mode.load(std::memory_order_relaxed) == Mode::on ? State::ended : State::failed;
+    __atomic_store_n(&h.state, static_cast<std::uint32_t>(state), __ATOMIC_RELEASE);  // who sees it sees the rest
     file_.write_back();
     return true;
 }
