@@ -57,7 +57,7 @@ class CheckReport:
             if cause is None:
                 return said
             whose = f"{name_of(cause[0])} " if count > 1 else ""
-            return f"{said}: {whose}{causes_lead(cause[1])}: {cause_text(cause[1][0])}"
+            return f"{said}; {whose}{causes_lead(cause[1])}: {cause_text(cause[1][0])}"
         figures = sum(row.verdict in ("same", "better") for one in self.checked for row in (*one.rows, *one.limits))
         if not figures:
             return f"{_counted(count, 'program')}, none of them in the baseline: nothing was compared"
