@@ -107,8 +107,8 @@ class _Side:
         """(thread, path, kind, whether of sampled blocks, whether a comprehension's) of each account."""
         node = self.capture.tables.account_node
         columns = (
-            self._thread[node], self._path[node], self.capture.tables.account_kind, self.capture.tables.account_is_sampled,
-            self.is_part[self.call_tree.key[node]],
+            self._thread[node], self._path[node], self.capture.tables.account_kind,
+            self.capture.tables.account_is_sampled, self.is_part[self.call_tree.key[node]],
         )  # fmt: skip
         return zip(*(column.tolist() for column in columns), strict=True)
 

@@ -11,7 +11,10 @@ from hiwater.capture.holders import ROOTS
 
 _FEW = 10
 """A path with fewer objects does not have the elements of a collection."""
-_CONTAINERS = frozenset({"list", "dict", "tuple", "set", "frozenset", "collections.deque", "collections.OrderedDict", "collections.defaultdict", "cell"})  # fmt: skip
+_CONTAINERS = frozenset({
+    "list", "dict", "tuple", "set", "frozenset", "collections.deque", "collections.OrderedDict",
+    "collections.defaultdict", "cell",
+})  # fmt: skip
 
 Chosen = Mapping[int, int]
 """By path: the bytes that the path retains outside of other groups."""

@@ -167,7 +167,8 @@ def find_holders(
     groups.sort(key=lambda one: (-first(one), -one.retained_bytes, one.held_by, one.type_name))
     return Holders(
         search, earlier, tuple(groups[:limit]), max(0, len(groups) - limit), _sites_of(paths, [_NOTHING]),
-        int(search.unheld["bytes"].sum()), _summed(_content(paths, paths.numbers)), search.objects, search.bytes, paths.own_bytes, bool(tables.header["sample_bytes"]), what,
+        int(search.unheld["bytes"].sum()), _summed(_content(paths, paths.numbers)), search.objects, search.bytes,
+        paths.own_bytes, bool(tables.header["sample_bytes"]), what,
     )  # fmt: skip
 
 
@@ -241,7 +242,8 @@ def _chosen(searches: Sequence[HolderSearch], number: int | None) -> HolderSearc
     if not searches:
         raise MomentOutOfRange(
             "the capture has no search for holders",
-            "record with `hiwater run --holders`, call `hiwater.holders()` in the program, or give the id of a running process",
+            "record with `hiwater run --holders`, call `hiwater.holders()` in the program, or give the id of a running"
+            " process",
         )
     if number is None:
         number = len(searches)

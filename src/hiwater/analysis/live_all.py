@@ -145,9 +145,11 @@ class AllProcesses:
 
     def threads(self, *, growth: bool) -> list[Row]:
         """Those of each process by themselves."""
-        return self._summed(
-            lambda one: [replace(row, name=_in_process(one, row.name)) for row in one.threads(growth=growth)], growth=growth
-        )  # fmt: skip
+
+        def of_one(one: LiveProcess) -> list[Row]:
+            return [replace(row, name=_in_process(one, row.name)) for row in one.threads(growth=growth)]
+
+        return self._summed(of_one, growth=growth)
 
     def kinds(self, *, growth: bool) -> list[Row]:
         return self._summed(lambda one: one.kinds(growth=growth), growth=growth)

@@ -48,8 +48,9 @@ def notes(peak: Snapshot) -> list[str]:
         if code in labels:
             held[labels[code]] = held.get(labels[code], 0) + count
     return [
-        f"{known.package} has an allocator of its own ({known.allocator}), so hiwater does not see its blocks: memory that {library} mapped for "
-        f"them and that was touched counts for the line that caused the mapping; {known.remedy}"
+        f"{known.package} has an allocator of its own ({known.allocator}), so hiwater does not see its blocks: memory"
+        f" that {library} mapped for them and that was touched counts for the line that caused the mapping;"
+        f" {known.remedy}"
         for library, count in sorted(held.items(), key=lambda item: -item[1])
         for pattern, known in _KNOWN.items()
         if count >= _SMALLEST and re.match(pattern, library)

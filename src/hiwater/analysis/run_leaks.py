@@ -73,7 +73,8 @@ def find_leaks(run: Run, *, name: str | None = None, suppressions: Sequence[Supp
     if not counts:
         raise BadRequest(
             "the capture has no markers or phases between which memory could grow",
-            "call `hiwater.mark('name')` or use `hiwater.phase('name')` where one unit of work ends, record with `--snapshot-every 10s`, or run `hiwater leaks --repeat 30 FILE.py:FUNCTION`",
+            "call `hiwater.mark('name')` or use `hiwater.phase('name')` where one unit of work ends, record with"
+            " `--snapshot-every 10s`, or run `hiwater leaks --repeat 30 FILE.py:FUNCTION`",
         )
     if name is not None and name not in counts:
         raise BadRequest(f"the capture has no marker or phase {name!r}", f"choose one of {', '.join(sorted(counts))}")

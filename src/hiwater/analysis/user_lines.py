@@ -123,8 +123,8 @@ class Ranking:
         if row is None:
             return None
         return {
-            "group": row.group.value, "file": row.frame.file, "line": row.frame.line, "function": row.frame.function, "bytes": row.bytes,
-            "untouched_bytes": row.untouched_bytes, "imports_bytes": held_by(self.imports),
+            "group": row.group.value, "file": row.frame.file, "line": row.frame.line, "function": row.frame.function,
+            "bytes": row.bytes, "untouched_bytes": row.untouched_bytes, "imports_bytes": held_by(self.imports),
             "other_bytes": held_by(self.other) if self.lines else 0, "all_untouched_bytes": self.untouched_bytes,
         }  # fmt: skip
 

@@ -109,8 +109,8 @@ class _Joined:
         )
         node = number[tables.account_node[held]]
         self.accounts.append((
-            np.where(node == 0, root, node), tables.account_kind[held], tables.account_is_sampled[held].astype(np.int64),
-            snapshot.bytes[held], snapshot.blocks[held],
+            np.where(node == 0, root, node), tables.account_kind[held],
+            tables.account_is_sampled[held].astype(np.int64), snapshot.bytes[held], snapshot.blocks[held],
         ))  # fmt: skip
         never = never_touched(tables)
         self._add_untouched((int(number[node]), never[node]) for node in never if number[node])

@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from hiwater.capture.timeline import ScopeSpan, Timeline, WatchedProcess
 
 __all__ = [
-    "Capture", "DeviceMemory", "DeviceSnapshot", "Frame", "LargeBlock", "Marker", "Part", "Process", "ResidencySnapshot", "Resident", "Run", "ScopeSpan",
-    "ShortProcess", "Slice", "Snapshot", "Stack", "Stacks", "Timeline", "Totals", "Unrecorded", "WatchedProcess", "open", "open_run",
+    "Capture", "DeviceMemory", "DeviceSnapshot", "Frame", "LargeBlock", "Marker", "Part", "Process",
+    "ResidencySnapshot", "Resident", "Run", "ScopeSpan", "ShortProcess", "Slice", "Snapshot", "Stack", "Stacks",
+    "Timeline", "Totals", "Unrecorded", "WatchedProcess", "open", "open_run",
 ]  # fmt: skip
 _HOMES = {
     "Frame": "paths",

@@ -41,11 +41,12 @@ LARGEST_HISTORY_BYTES = 1 << 30  # of another library, and what it unpacks to
 MOST_ATTACHED_OBJECTS = 1_900_000  # dicts and lists of a pickle: 100,000 events of each of 16 devices, 250 B each
 
 MOST_RECORDS = {
-    "string_bytes": 1 << 30, "strings": 1 << 24, "codes": 1 << 24, "nodes": 1 << 26, "accounts": 1 << 26, "account_peaks": 1 << 26,
-    "slices": 100_000, "slice_entries": 1 << 27, "timeline": 1_000_000, "facts": 100_000, "markers": 500_000, "residency": 200_000,
-    "large_blocks": 200_000, "pressure": 200_000, "devices": 256, "device_samples": 4_000_000, "device_terms": 500_000, "scopes": 100_000,
-    "live_snapshots": 10_000, "holder_searches": 1_000, "holder_paths": 2_000_000, "holder_blocks": 8_000_000,
-    "holder_references": 8_000_000, "relatives": 4_000_000, "modules": 10_000, "processes": 100_000, "process_samples": 50_000_000, "attached": 1 << 30,
+    "string_bytes": 1 << 30, "strings": 1 << 24, "codes": 1 << 24, "nodes": 1 << 26, "accounts": 1 << 26,
+    "account_peaks": 1 << 26, "slices": 100_000, "slice_entries": 1 << 27, "timeline": 1_000_000, "facts": 100_000,
+    "markers": 500_000, "residency": 200_000, "large_blocks": 200_000, "pressure": 200_000, "devices": 256,
+    "device_samples": 4_000_000, "device_terms": 500_000, "scopes": 100_000, "live_snapshots": 10_000,
+    "holder_searches": 1_000, "holder_paths": 2_000_000, "holder_blocks": 8_000_000, "holder_references": 8_000_000,
+    "relatives": 4_000_000, "modules": 10_000, "processes": 100_000, "process_samples": 50_000_000, "attached": 1 << 30,
 }  # fmt: skip
 """Of each table. Records of tables with few become objects of the reader."""
 
@@ -53,15 +54,16 @@ FACTS = {
     "argv": "JSON", "engine_memory": "JSON", "allocator_state": "JSON", "sent code": "JSON", "window_ns": "two numbers",
     "cwd": "path", "cgroup_events": "path",
     **dict.fromkeys((
-        "ppid", "oom_kills", "hiwater_code_bytes", "hiwater_code_file_bytes", "live_before_bytes", "reserved_peak_bytes", "worker_limit_bytes",
-        "events", "ticks", "missed_ticks", "sum_peak_bytes",
+        "ppid", "oom_kills", "hiwater_code_bytes", "hiwater_code_file_bytes", "live_before_bytes",
+        "reserved_peak_bytes", "worker_limit_bytes", "events", "ticks", "missed_ticks", "sum_peak_bytes",
     ), "number"),
     **dict.fromkeys((
-        "python", "hiwater", "host", "rank", "restart", "engine", "worker", "run_id", "started_by", "recorder", "device", "source", "allocator",
+        "python", "hiwater", "host", "rank", "restart", "engine", "worker", "run_id", "started_by", "recorder",
+        "device", "source", "allocator",
     ), "name"),
     **dict.fromkeys((
-        "program", "notes", "own_code", "attached", "limit_bytes", "children_found_by", "calls_not_recorded", "resident_not_sampled",
-        "freed_unseen", "last_words_not_written", "recorded cell", "cell x.py",
+        "program", "notes", "own_code", "attached", "limit_bytes", "children_found_by", "calls_not_recorded",
+        "resident_not_sampled", "freed_unseen", "last_words_not_written", "recorded cell", "cell x.py",
     ), "text"),
 }  # fmt: skip
 """What a reader takes the value of each fact for. JSON that is none, numbers that are none, and paths and names that
@@ -82,9 +84,10 @@ class Reference(NamedTuple):
 _NAMES, _TEXTS = 256 << 20, 32 << 20
 
 REFERENCES = (
-    Reference("codes", "function", "strings", _NAMES), Reference("codes", "file", "strings", _NAMES), Reference("nodes", "code", "codes"),
-    Reference("accounts", "node", "nodes"), Reference("slice_entries", "account", "accounts"),
-    Reference("facts", "key", "strings", _TEXTS), Reference("facts", "value", "strings", _TEXTS), Reference("markers", "node", "nodes"),
+    Reference("codes", "function", "strings", _NAMES), Reference("codes", "file", "strings", _NAMES),
+    Reference("nodes", "code", "codes"), Reference("accounts", "node", "nodes"),
+    Reference("slice_entries", "account", "accounts"), Reference("facts", "key", "strings", _TEXTS),
+    Reference("facts", "value", "strings", _TEXTS), Reference("markers", "node", "nodes"),
     Reference("processes", "name", "strings", _TEXTS), Reference("processes", "command", "strings", _TEXTS),
     Reference("process_samples", "process", "processes"), Reference("scopes", "name", "strings", _TEXTS),
     Reference("residency", "part", "strings", _TEXTS), Reference("large_blocks", "node", "nodes"),
@@ -95,7 +98,8 @@ REFERENCES = (
     *(Reference("holder_searches", name, "strings", _TEXTS) for name in ("name", "failure")),
     *(Reference("holder_paths", name, "strings", _TEXTS) for name in ("label", "type")),
     Reference("holder_blocks", "account", "accounts"),
-    *(Reference("modules", name, "strings", _TEXTS) for name in ("path", "identity")), Reference("modules", "code", "codes"),
+    *(Reference("modules", name, "strings", _TEXTS) for name in ("path", "identity")),
+    Reference("modules", "code", "codes"),
 )  # fmt: skip
 
 

@@ -25,7 +25,8 @@ HEAD_BYTES = _ZIP_NAME_OFFSET + len(MERGED_INDEX)
 _RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID")
 # The first that is set names what launched this process. A launcher inside an allocation of Slurm comes before Slurm.
 _LAUNCHERS = {
-    "TORCHELASTIC_RUN_ID": "torch", "OMPI_COMM_WORLD_RANK": "mpi", "PMI_RANK": "mpi", "PMIX_RANK": "mpi", "SLURM_PROCID": "slurm",
+    "TORCHELASTIC_RUN_ID": "torch", "OMPI_COMM_WORLD_RANK": "mpi", "PMI_RANK": "mpi", "PMIX_RANK": "mpi",
+    "SLURM_PROCID": "slurm",
 }  # fmt: skip
 _RESTART_VARIABLES = ("TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT")
 _LONGEST_NAME = 80

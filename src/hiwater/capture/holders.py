@@ -90,6 +90,6 @@ def _search(tables: Tables, number: int, row: np.void) -> HolderSearch:
     is_held = blocks["path"] != 0
     name, failure = tables.string(int(row["name"])), tables.string(int(row["failure"]))
     return HolderSearch(
-        number, name, at_ns, objects, reference_count, held, all_paths, pause_ns, duration_ns, target, failure, int(row["request"]),
-        paths, blocks[is_held], blocks[~is_held], references,
+        number, name, at_ns, objects, reference_count, held, all_paths, pause_ns, duration_ns, target, failure,
+        int(row["request"]), paths, blocks[is_held], blocks[~is_held], references,
     )  # fmt: skip

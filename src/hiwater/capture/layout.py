@@ -55,17 +55,18 @@ OPTIONAL_FIELDS: dict[str, tuple[str, ...]] = {
     ),
     "large_blocks": ("at_ns", "bytes", "touched_bytes", "node", "from_malloc"),
     "devices": (
-        "name", "backend", "source", "note", "limit_bytes", "peak_allocated_bytes", "peak_reserved_bytes", "peak_used_bytes",
-        "peak_at_ns", "exact",
+        "name", "backend", "source", "note", "limit_bytes", "peak_allocated_bytes", "peak_reserved_bytes",
+        "peak_used_bytes", "peak_at_ns", "exact",
     ),
     "device_samples": (
-        "at_ns", "allocated_bytes", "allocated_peak_bytes", "reserved_bytes", "reserved_peak_bytes", "used_bytes", "device",
+        "at_ns", "allocated_bytes", "allocated_peak_bytes", "reserved_bytes", "reserved_peak_bytes", "used_bytes",
+        "device",
     ),
     "device_terms": ("at_ns", "bytes", "device", "term"),
     "live_snapshots": ("at_ns", "slice", "number", "first_account", "name"),
     "holder_searches": (
-        "at_ns", "objects", "references", "bytes", "all_paths", "pause_ns", "duration_ns", "first_path", "paths", "first_block",
-        "blocks", "first_reference", "references_between", "target", "name", "failure", "request",
+        "at_ns", "objects", "references", "bytes", "all_paths", "pause_ns", "duration_ns", "first_path", "paths",
+        "first_block", "blocks", "first_reference", "references_between", "target", "name", "failure", "request",
     ),
     "holder_paths": ("parent", "dominator", "kind", "shared", "label", "type", "objects", "bytes", "retained_bytes"),
     "holder_blocks": ("path", "account", "blocks", "bytes"),
@@ -75,12 +76,13 @@ OPTIONAL_FIELDS: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 NEEDED_HEADER = (
     "extents_used", "state", "pid",
-    "process_start_ticks", "boot_id", "started_unix_ns", "started_ns", "heartbeat_ns", "ended_ns", "exit_code", "sample_bytes",
-    "lost_events", "stop_reason", "resident_start_bytes", "resident_last_bytes", "resident_peak_bytes",
+    "process_start_ticks", "boot_id", "started_unix_ns", "started_ns", "heartbeat_ns", "ended_ns", "exit_code",
+    "sample_bytes", "lost_events", "stop_reason", "resident_start_bytes", "resident_last_bytes", "resident_peak_bytes",
     "resident_error_bytes", "resident_exact", "epoch_index", "epoch0_peak_bytes", "epoch0_peak_blocks",
     "epoch0_peak_ns", "epoch0_slice_start_ns", "epoch1_peak_bytes", "epoch1_peak_blocks", "epoch1_peak_ns",
-    "epoch1_slice_start_ns", "overhead_bytes", "table_count", "exact_total_bytes", "exact_total_blocks", "inherited_bytes",
-    "live_bytes", "live_blocks", "slice_peak_bytes", "slice_peak_blocks", "generation", "slice_peak_ns", "kind_live_bytes",
+    "epoch1_slice_start_ns", "overhead_bytes", "table_count", "exact_total_bytes", "exact_total_blocks",
+    "inherited_bytes", "live_bytes", "live_blocks", "slice_peak_bytes", "slice_peak_blocks", "generation",
+    "slice_peak_ns", "kind_live_bytes",
 )  # fmt: skip
 
 # Signed in the file, for a figure may be a difference; every other number, ids and places above all, is unsigned.
@@ -90,9 +92,10 @@ SIGNED_FIELDS = frozenset({
     "resident_last_bytes", "resident_peak_bytes", "resident_error_bytes", "epoch0_peak_bytes", "epoch0_peak_blocks",
     "epoch1_peak_bytes", "epoch1_peak_blocks", "kind_live_bytes", "start_bytes", "end_bytes", "exit_status",
     "untouched_bytes", "touched_bytes", "address_space_bytes", "address_space_limit", "cgroup_bytes", "cgroup_limit",
-    "available_bytes", "allocated_start_bytes", "allocated_end_bytes", "limit_bytes", "peak_allocated_bytes", "peak_reserved_bytes", "peak_used_bytes", "allocated_bytes",
-    "allocated_peak_bytes", "reserved_bytes", "reserved_peak_bytes", "used_bytes",
-    "shared_excess_bytes", "private_bytes", "program_peak_bytes", "program_peak_error_bytes",
+    "available_bytes", "allocated_start_bytes", "allocated_end_bytes", "limit_bytes", "peak_allocated_bytes",
+    "peak_reserved_bytes", "peak_used_bytes", "allocated_bytes", "allocated_peak_bytes", "reserved_bytes",
+    "reserved_peak_bytes", "used_bytes", "shared_excess_bytes", "private_bytes", "program_peak_bytes",
+    "program_peak_error_bytes",
 })  # fmt: skip
 
 _START = struct.Struct("<8sIIQQQQQI")  # magic, version, and the fields of HeaderStart

@@ -16,8 +16,8 @@ NEAR = 0.9
 """The share of a limit from which a killed process is said to have been near it."""
 _LITTLE_LEFT = 256 << 20  # of a machine's memory
 _FIELDS = [
-    "at_ns", "address_space_bytes", "address_space_limit", "cgroup_bytes", "cgroup_limit", "available_bytes", "shared_excess_bytes",
-    "private_bytes",
+    "at_ns", "address_space_bytes", "address_space_limit", "cgroup_bytes", "cgroup_limit", "available_bytes",
+    "shared_excess_bytes", "private_bytes",
 ]  # fmt: skip
 
 

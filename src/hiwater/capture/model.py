@@ -45,9 +45,10 @@ class Capture(LetGo):
     """
 
     figures = (
-        "process", "resident", "totals", "is_timeline", "lost_events", "shortcomings", "misses_calls", "peak_bytes", "peak_error_bytes",
-        "peak_untouched_bytes", "end_bytes", "slices", "timeline", "pressure", "shared_excess", "relatives", "was_refused", "processes", "scopes", "device",
-        "live_before_bytes", "reserved_peak_bytes", "contradictions",
+        "process", "resident", "totals", "is_timeline", "lost_events", "shortcomings", "misses_calls", "peak_bytes",
+        "peak_error_bytes", "peak_untouched_bytes", "end_bytes", "slices", "timeline", "pressure", "shared_excess",
+        "relatives", "was_refused", "processes", "scopes", "device", "live_before_bytes", "reserved_peak_bytes",
+        "contradictions",
     )  # fmt: skip
 
     def __repr__(self) -> str:

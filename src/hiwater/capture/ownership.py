@@ -24,7 +24,8 @@ COMMAND = "<string>"
 _TYPED = ("<stdin>", "<console>", "<ipython-input*>", "<python-input*>")  # by the user, into a program or a notebook
 _TEMPLATES = (".html", ".htm", ".j2", ".jinja", ".jinja2", ".mako", ".tmpl", ".tpl", ".txt", ".xml", ".sql", ".md")
 _LIBRARIES = (
-    "*/site-packages/*", "*/dist-packages/*", "*/lib/python3/*", "*/lib64/python3/*", "*/lib/python3.*/*", "*/lib64/python3.*/*",
+    "*/site-packages/*", "*/dist-packages/*", "*/lib/python3/*", "*/lib64/python3/*", "*/lib/python3.*/*",
+    "*/lib64/python3.*/*",
 )  # fmt: skip
 
 

@@ -23,7 +23,8 @@ from hiwater.capture.program import arguments
 ROW_BYTES = 512
 _CLOCKS_DIFFER_NS = 1_000_000_000
 _SIZES = (
-    "duration_ns", "peak_bytes", "peak_blocks", "live_bytes", "total_bytes", "total_blocks", "resident_peak_bytes", "inherited_bytes",
+    "duration_ns", "peak_bytes", "peak_blocks", "live_bytes", "total_bytes", "total_blocks", "resident_peak_bytes",
+    "inherited_bytes",
 )  # fmt: skip
 _NUMBERS = {
     "ended": ("pid", "start_ticks", "ppid", "exit_code", "started_unix_ns", *_SIZES),

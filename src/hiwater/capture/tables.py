@@ -117,7 +117,10 @@ class Tables:
         """Whether a call path may have several accounts of one kind."""
 
     def __repr__(self) -> str:
-        return f"<Tables of {str(self.path)!r}: {len(self['nodes']):,} rows in nodes, {len(self['accounts']):,} in accounts>"
+        return (
+            f"<Tables of {str(self.path)!r}: {len(self['nodes']):,} rows in nodes, {len(self['accounts']):,} in"
+            " accounts>"
+        )
 
     def showing(self, frames: native_frames.Frames, name: native_frames.Namer) -> Tables:
         """The same recording with stacks of these frames."""

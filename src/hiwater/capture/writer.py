@@ -43,23 +43,25 @@ UNKNOWN_EXIT_STATUS = -(1 << 31)  # of any process, in its record: -1 is SIGHUP 
 # Fields as (name, letter of `struct`, count); text is "s". Offsets follow from natural alignment, as in the C++
 # structs.
 _FIXED_HEADER = (
-    ("magic", "s", 8), ("version", "I", 1), ("header_bytes", "I", 1), ("extent_bytes", "Q", 1), ("schema_offset", "Q", 1),
-    ("schema_bytes", "Q", 1), ("directory_offset", "Q", 1), ("first_extent_offset", "Q", 1), ("max_extents", "I", 1),
+    ("magic", "s", 8), ("version", "I", 1), ("header_bytes", "I", 1), ("extent_bytes", "Q", 1),
+    ("schema_offset", "Q", 1), ("schema_bytes", "Q", 1), ("directory_offset", "Q", 1), ("first_extent_offset", "Q", 1),
+    ("max_extents", "I", 1),
 )  # fmt: skip
 _HEADER = (
     *_FIXED_HEADER, ("extents_used", "I", 1), ("state", "I", 1), ("pid", "I", 1), ("process_start_ticks", "Q", 1),
-    ("boot_id", "s", 40), ("started_unix_ns", "Q", 1), ("started_ns", "Q", 1), ("heartbeat_ns", "Q", 1), ("ended_ns", "Q", 1),
-    ("exit_code", "i", 1), ("counted_kinds", "I", 1), ("sample_bytes", "Q", 1), ("lost_events", "Q", 1),
-    ("stop_reason", "I", 1), ("table_total", "I", 1), ("resident_start_bytes", "q", 1), ("resident_last_bytes", "q", 1),
-    ("resident_peak_bytes", "q", 1), ("resident_error_bytes", "q", 1), ("resident_exact", "I", 1), ("epoch_index", "I", 1),
-    ("epoch0_peak_bytes", "q", 1), ("epoch0_peak_blocks", "q", 1), ("epoch0_peak_ns", "Q", 1),
-    ("epoch0_slice_start_ns", "Q", 1), ("epoch1_peak_bytes", "q", 1), ("epoch1_peak_blocks", "q", 1),
-    ("epoch1_peak_ns", "Q", 1), ("epoch1_slice_start_ns", "Q", 1), ("overhead_bytes", "Q", 1), ("table_count", "Q", 16),
-    ("exact_total_bytes", "Q", 1), ("exact_total_blocks", "Q", 1), ("inherited_bytes", "Q", 1),
+    ("boot_id", "s", 40), ("started_unix_ns", "Q", 1), ("started_ns", "Q", 1), ("heartbeat_ns", "Q", 1),
+    ("ended_ns", "Q", 1), ("exit_code", "i", 1), ("counted_kinds", "I", 1), ("sample_bytes", "Q", 1),
+    ("lost_events", "Q", 1), ("stop_reason", "I", 1), ("table_total", "I", 1), ("resident_start_bytes", "q", 1),
+    ("resident_last_bytes", "q", 1), ("resident_peak_bytes", "q", 1), ("resident_error_bytes", "q", 1),
+    ("resident_exact", "I", 1), ("epoch_index", "I", 1), ("epoch0_peak_bytes", "q", 1), ("epoch0_peak_blocks", "q", 1),
+    ("epoch0_peak_ns", "Q", 1), ("epoch0_slice_start_ns", "Q", 1), ("epoch1_peak_bytes", "q", 1),
+    ("epoch1_peak_blocks", "q", 1), ("epoch1_peak_ns", "Q", 1), ("epoch1_slice_start_ns", "Q", 1),
+    ("overhead_bytes", "Q", 1), ("table_count", "Q", 16), ("exact_total_bytes", "Q", 1), ("exact_total_blocks", "Q", 1),
+    ("inherited_bytes", "Q", 1),
 )  # fmt: skip
 _HEADER_OF_EVENTS = (
-    ("live_bytes", "q", 1), ("live_blocks", "q", 1), ("slice_peak_bytes", "q", 1), ("slice_peak_blocks", "q", 1), ("generation", "Q", 1),
-    ("slice_peak_ns", "Q", 1), ("kind_live_bytes", "q", len(KINDS)),
+    ("live_bytes", "q", 1), ("live_blocks", "q", 1), ("slice_peak_bytes", "q", 1), ("slice_peak_blocks", "q", 1),
+    ("generation", "Q", 1), ("slice_peak_ns", "Q", 1), ("kind_live_bytes", "q", len(KINDS)),
     # Added here: who writes. The target may live on when its sampler is killed.
     ("writer_pid", "I", 1), ("writer_reserved", "I", 1), ("writer_start_ticks", "Q", 1),
 )  # fmt: skip
@@ -72,9 +74,12 @@ _TABLES: dict[str, tuple[tuple[str, str, int], ...]] = {
     "nodes": (("parent", "I", 1), ("code", "I", 1), ("line", "I", 1), ("reserved", "I", 1)),
     "accounts": (
         ("live_bytes", "q", 1), ("live_blocks", "q", 1), ("saved_bytes", "q", 1), ("saved_blocks", "q", 1),
-        ("generation", "Q", 1), ("total_bytes", "Q", 1), ("total_blocks", "Q", 1), ("node", "I", 1), ("kind", "H", 1), ("sampled", "H", 1),
+        ("generation", "Q", 1), ("total_bytes", "Q", 1), ("total_blocks", "Q", 1), ("node", "I", 1), ("kind", "H", 1),
+        ("sampled", "H", 1),
     ),
-    "account_peaks": (("peak_bytes", "q", 1), ("peak_blocks", "q", 1), ("entered_bytes", "q", 1), ("temporaries", "Q", 1)),
+    "account_peaks": (
+        ("peak_bytes", "q", 1), ("peak_blocks", "q", 1), ("entered_bytes", "q", 1), ("temporaries", "Q", 1),
+    ),
     "slices": (
         ("start_ns", "Q", 1), ("end_ns", "Q", 1), ("peak_ns", "Q", 1), ("peak_bytes", "q", 1), ("peak_blocks", "q", 1),
         ("first_entry", "Q", 1), ("entry_count", "Q", 1), ("unlisted_bytes", "q", 1),
@@ -89,8 +94,8 @@ _TABLES: dict[str, tuple[tuple[str, str, int], ...]] = {
     ),
     "process_samples": (("at_ns", "Q", 1), ("resident_bytes", "q", 1), ("process", "I", 1), ("reserved", "I", 1)),
     "scopes": (
-        ("name", "I", 1), ("pid", "I", 1), ("thread_id", "I", 1), ("depth", "I", 1), ("start_ns", "Q", 1), ("end_ns", "Q", 1),
-        ("start_bytes", "q", 1), ("end_bytes", "q", 1), ("peak_bytes", "q", 1),
+        ("name", "I", 1), ("pid", "I", 1), ("thread_id", "I", 1), ("depth", "I", 1), ("start_ns", "Q", 1),
+        ("end_ns", "Q", 1), ("start_bytes", "q", 1), ("end_bytes", "q", 1), ("peak_bytes", "q", 1),
     ),
 }  # fmt: skip
 _NUMPY_LETTERS = {"H": "<u2", "I": "<u4", "i": "<i4", "Q": "<u8", "q": "<i8"}
@@ -204,12 +209,13 @@ class CaptureWriter:
     def _begin(self, pid: int, start_ticks: int, facts: Mapping[str, str]) -> None:
         boot_id, own_ticks = _boot_id(), start_ticks_of(os.getpid()) or 0
         self.set(
-            magic=MAGIC, version=VERSION, header_bytes=HEADER_BYTES, extent_bytes=EXTENT_BYTES, schema_offset=HEADER_BYTES,
-            schema_bytes=SCHEMA_BYTES, directory_offset=DIRECTORY_OFFSET, first_extent_offset=FIRST_EXTENT_OFFSET,
-            max_extents=MAX_EXTENTS, state=STATE_RECORDING, pid=pid, process_start_ticks=start_ticks, boot_id=boot_id,
+            magic=MAGIC, version=VERSION, header_bytes=HEADER_BYTES, extent_bytes=EXTENT_BYTES,
+            schema_offset=HEADER_BYTES, schema_bytes=SCHEMA_BYTES, directory_offset=DIRECTORY_OFFSET,
+            first_extent_offset=FIRST_EXTENT_OFFSET, max_extents=MAX_EXTENTS, state=STATE_RECORDING, pid=pid,
+            process_start_ticks=start_ticks, boot_id=boot_id,
             started_unix_ns=time.time_ns() - (time.monotonic_ns() - self.started_ns), started_ns=self.started_ns,
-            exit_code=-1, counted_kinds=len(COUNTED_KINDS), generation=1, table_total=len(self._tables), writer_pid=os.getpid(),
-            writer_start_ticks=own_ticks,
+            exit_code=-1, counted_kinds=len(COUNTED_KINDS), generation=1, table_total=len(self._tables),
+            writer_pid=os.getpid(), writer_start_ticks=own_ticks,
         )  # fmt: skip
         text = json.dumps(schema(), separators=(",", ":")).encode()
         portable.write_all_at(self._file, text.ljust(SCHEMA_BYTES), HEADER_BYTES)

@@ -26,8 +26,10 @@ if TYPE_CHECKING:
 PARSER = {
     "usage": "hiwater attach [options] PID",
     "usual": ("-o", "--sample", "--snapshot-every", "--method", "-q"),
-    "description": "Records a process that runs already, from now on. The process must be in standby (`hiwater run --standby`), or run Python 3.14"
-    " or newer.",
+    "description": (
+        "Records a process that runs already, from now on. The process must be in standby (`hiwater run --standby`), or"
+        " run Python 3.14 or newer."
+    ),
     "epilog": """examples:
   hiwater attach 4711 -o live.hiw              record process 4711 from now on
   hiwater attach 4711 --sample 64KiB           the same with less overhead
@@ -63,8 +65,8 @@ def add_method(parser: Parser) -> None:
     """Add the option that `attach` and `detach` share."""
     parser.option(
         "--method",
-        "gdb: attach through gdb, also to a process that is not in standby; gdb stops it for about a second. auto (the default) uses only"
-        " ways that do not stop it",
+        "gdb: attach through gdb, also to a process that is not in standby; gdb stops it for about a second. auto (the"
+        " default) uses only ways that do not stop it",
         choices=["auto", "gdb"],
         default="auto",
     )
@@ -80,7 +82,8 @@ def run(arguments: argparse.Namespace) -> int:
     output = destination.absolute(destination.expand(pattern, arguments.pid))
     destination.check(output)
     request = {
-        "do": "attach", "output": output, "sample": arguments.sample, "snapshot_every": arguments.snapshot_every, "own": arguments.own,
+        "do": "attach", "output": output, "sample": arguments.sample, "snapshot_every": arguments.snapshot_every,
+        "own": arguments.own,
     }  # fmt: skip
     answer = ask(arguments.pid, request, arguments.method)
     if not arguments.quiet:
@@ -112,7 +115,8 @@ def ask(pid: int, request: dict[str, Any], method: str = "auto") -> dict[str, An
         os.close(descriptor)
         if found is None:
             raise AttachRefused(
-                f"process {pid} is in standby and has not answered for {TIMEOUT_SECONDS:.0f} s ({injected.occupation(pid)})",
+                f"process {pid} is in standby and has not answered for {TIMEOUT_SECONDS:.0f} s"
+                f" ({injected.occupation(pid)})",
                 "try again: it answers as soon as a thread of it can run Python",
             )
         answer = found

@@ -41,7 +41,10 @@ _FIGURES = {
 PARSER = {
     "usual": ("--baseline", "--update", "--peak", "--tolerance", "--format"),
     "usage": "hiwater check [CAPTURE… | -- PROGRAM…] [--baseline FILE] [limits] [options]",
-    "description": "Compares memory with a baseline and with limits. Without captures it runs the programs of [tool.hiwater.check] in pyproject.toml.",
+    "description": (
+        "Compares memory with a baseline and with limits. Without captures it runs the programs of [tool.hiwater.check]"
+        " in pyproject.toml."
+    ),
     "epilog": """examples:
   hiwater check train.hiw --peak 2GiB                              a limit
   hiwater check train.hiw --baseline memory.json --update          write the baseline, to be committed
@@ -65,7 +68,8 @@ def add_arguments(parser: Parser) -> None:
     parser.option("--update", "compare, write the figures into the baseline, and exit with 0")
     parser.option(
         "--tolerance T",
-        "by how much figures may differ: 5%%, 64KiB or 5%%,64KiB (the larger); default 5%%,64KiB, of resident memory 10%%,8MiB",
+        "by how much figures may differ: 5%%, 64KiB or 5%%,64KiB (the larger); default 5%%,64KiB, of resident memory"
+        " 10%%,8MiB",
     )
     parser.option("--figures F,…", f"only these figures: {', '.join(_FIGURES)}")
     for name, (_, words) in _FIGURES.items():

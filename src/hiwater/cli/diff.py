@@ -52,7 +52,8 @@ def add_arguments(parser: Parser) -> None:
     report_verb.add_frames(parser)
     parser.option(
         "--fail-on-increase SIZE|PERCENT",
-        "exit with 1 if the compared figure grew by more than 10MiB or 5%%, for example; it is the allocated peak unless --at or --kind select another",
+        "exit with 1 if the compared figure grew by more than 10MiB or 5%%, for example; it is the allocated peak"
+        " unless --at or --kind select another",
     )
 
 

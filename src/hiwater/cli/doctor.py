@@ -62,7 +62,8 @@ def run(args: argparse.Namespace) -> int:
     cannot."""
     with progress.shown("testing what works here"):
         diagnoses = [
-            *_about_the_engine(), _resident_peak(), _cgroup(), *_about_the_interpreter(), *_versions(), *_about_devices(),
+            *_about_the_engine(), _resident_peak(), _cgroup(), *_about_the_interpreter(), *_versions(),
+            *_about_devices(),
         ]  # fmt: skip
     if args.verbose:
         diagnoses += [Diagnosis("hiwater folder", None, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))]

@@ -68,7 +68,8 @@ def try_out() -> None:
     if f"{_CALLED} {process.pid}" not in done.stdout and _refusal(done) is None:
         raise AttachRefused(
             f"this gdb cannot call functions in a process on this machine ({_last_message(done)})",
-            "install gdb 14 or newer (older ones cannot on processors with AMX), or start the program with `hiwater run --standby`",
+            "install gdb 14 or newer (older ones cannot on processors with AMX), or start the program with `hiwater run"
+            " --standby`",
         )
 
 
@@ -95,10 +96,12 @@ def _bring(pid: int, script: str) -> None:
 
 def _gdb(pid: int, commands: list[str]) -> subprocess.CompletedProcess[str]:
     """Have gdb attach to the process, carry out the commands, and detach from it."""
+    words = ["gdb", "-nx", "-batch", "-iex", "set debuginfod enabled off", "-iex", "set auto-load off", "-p", str(pid)]
+    words += [word for one in commands for word in ("-ex", one)]
     try:
         return subprocess.run(
-            ["gdb", "-nx", "-batch", "-iex", "set debuginfod enabled off", "-iex", "set auto-load off", "-p", str(pid), *(word for one in commands for word in ("-ex", one))],
-            capture_output=True, text=True, errors="replace", timeout=_GDB_SECONDS, check=False, env={**os.environ, "LC_ALL": "C"},
+            words, capture_output=True, text=True, errors="replace", timeout=_GDB_SECONDS, check=False,
+            env={**os.environ, "LC_ALL": "C"},
         )  # fmt: skip
     except subprocess.TimeoutExpired as error:
         raise AttachRefused(

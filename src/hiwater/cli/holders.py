@@ -29,14 +29,17 @@ ALL = 1 << 30
 PARSER = {
     "usage": "hiwater holders [options] (PID | CAPTURE)",
     "usual": ("--type", "--line", "--wait", "--pid", "--format"),
-    "description": "Shows which objects hold the memory of a Python program: how many of which type, what holds them, which line allocated them, and what would"
-    " be freed without them. For a process that is being recorded, it searches a copy of the process, so the program goes on.",
+    "description": (
+        "Shows which objects hold the memory of a Python program: how many of which type, what holds them, which line"
+        " allocated them, and what would be freed without them. For a process that is being recorded, it searches a"
+        " copy of the process, so the program goes on."
+    ),
     "epilog": """examples:
-  hiwater holders 4711                         what holds the memory of process 4711, which `hiwater run` records
-  hiwater holders 4711 --type Row              what holds its objects of type Row
-  hiwater holders 4711 --line db.py:41         what holds the objects that this line allocated
-  hiwater holders 4711 --wait 60               search now and in 60 s, and show what has grown
-  hiwater holders run.hiw                      the last search of a recording (`hiwater run --holders`, `hiwater.holders()`)
+  hiwater holders 4711                     what holds the memory of process 4711, which `hiwater run` records
+  hiwater holders 4711 --type Row          what holds its objects of type Row
+  hiwater holders 4711 --line db.py:41     what holds the objects that this line allocated
+  hiwater holders 4711 --wait 60           search now and in 60 s, and show what has grown
+  hiwater holders run.hiw                  the last search of a recording (`hiwater run --holders`, `hiwater.holders()`)
 """,
 }
 
@@ -88,8 +91,9 @@ def _searched(arguments: argparse.Namespace) -> tuple[Tables, int | None, int | 
     if follower is None:
         if arguments.wait is not None:
             raise BadRequest(
-                f"--wait needs a running process, and nobody writes {arguments.source!r} any more", "compare its searches with --since N"
-            )  # fmt: skip
+                f"--wait needs a running process, and nobody writes {arguments.source!r} any more",
+                "compare its searches with --since N",
+            )
         return _with_largest_objects(arguments), arguments.search, arguments.since
     try:
         since = arguments.since
@@ -113,7 +117,8 @@ def _with_largest_objects(arguments: argparse.Namespace) -> Tables:
     largest = max(bytes_of, key=bytes_of.__getitem__, default=captures[0])
     if len(bytes_of) > 1:
         say(
-            f"shows process {largest.process.pid}, whose objects are the largest of {len(bytes_of)} processes; --pid shows another"
+            f"shows process {largest.process.pid}, whose objects are the largest of {len(bytes_of)} processes; --pid"
+            " shows another"
         )
     return largest.tables
 
@@ -143,7 +148,8 @@ def _search(follower: Follower) -> int:
         request = holder_request.search(follower, BEGIN_SECONDS, SEARCH_SECONDS)
     if request is None:
         raise AttachRefused(
-            f"process {pid} has not begun a search within {BEGIN_SECONDS:.0f} s: its main thread has run no Python ({injected.occupation(pid)})",
+            f"process {pid} has not begun a search within {BEGIN_SECONDS:.0f} s: its main thread has run no Python"
+            f" ({injected.occupation(pid)})",
             "try again: it begins as soon as its main thread runs Python",
         )
     found = [search.number for search in read_searches(follower.read()) if search.request == request]

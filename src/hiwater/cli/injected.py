@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 STANDBY = "start it with `hiwater run --standby`, then attaching needs nothing else"
 _SCRIPT = """\
 import sys
-text, rules = '{{"problem": "hiwater cannot be read there", "remedy": "install it in the environment of that program"}}', {{}}
+text = '{{"problem": "hiwater cannot be read there", "remedy": "install it in the environment of that program"}}'
+rules = {{}}
 try:
     with open({rules!r}, "rb") as file:
         exec(file.read(), rules)
@@ -37,7 +38,10 @@ try:
             from hiwater.recording import attached
             said = attached.answer({request!r})
         except BaseException as error:
-            said = {{"problem": f"hiwater cannot be imported there ({{type(error).__name__}}: {{error}})", "remedy": "install it in the environment of that program"}}
+            said = {{
+                "problem": f"hiwater cannot be imported there ({{type(error).__name__}}: {{error}})",
+                "remedy": "install it in the environment of that program",
+            }}
         finally:
             sys.path.remove({folder!r})
         text = json.dumps(said)
@@ -63,7 +67,11 @@ _BETWEEN_TRIES = 0.2
 _FOLDERS = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - a folder of our own is made in one of them
 _PREFIX = "hiwater-attach-"
 _MOST_ANSWER_BYTES = 1 << 16
-_SYSTEM_CALLS = {"0": "read", "7": "poll", "23": "select", "202": "futex", "230": "sleep", "232": "epoll_wait", "270": "select", "271": "poll", "281": "epoll_wait", "45": "recvfrom", "61": "wait4", "247": "waitid", "43": "accept", "288": "accept"}  # fmt: skip
+_SYSTEM_CALLS = {
+    "0": "read", "7": "poll", "23": "select", "202": "futex", "230": "sleep", "232": "epoll_wait", "270": "select",
+    "271": "poll", "281": "epoll_wait", "45": "recvfrom", "61": "wait4", "247": "waitid", "43": "accept",
+    "288": "accept",
+}  # fmt: skip
 
 
 def ask(pid: int, request: dict[str, Any], timeout_seconds: float, bring: Callable[[int, str], None]) -> dict[str, Any]:
@@ -118,7 +126,8 @@ def _brought_until_answered(
             return None if line is None else control_file.parsed(line)
         if time.monotonic() > until:
             raise AttachRefused(
-                f"process {pid} was importing modules or going through sys.modules for {timeout_seconds:.0f} s, and hiwater would have disturbed it",
+                f"process {pid} was importing modules or going through sys.modules for {timeout_seconds:.0f} s, and"
+                " hiwater would have disturbed it",
                 "try again",
             )
         time.sleep(_BETWEEN_TRIES)

@@ -74,14 +74,15 @@ def summary_of(report: Report) -> Summary:
     last = limits.line_of(report, refused[-1]) if refused else None
     return {
         "path": str(capture.path), "peak_bytes": peak.allocated_bytes, "peak_blocks": peak.allocated_blocks,
-        "live_bytes": capture.end_bytes, "program_peak_bytes": resident.program_peak_bytes, "resident_exact": resident.exact,
-        "resident_error_bytes": resident.error_bytes, "overhead_bytes": resident.overhead_bytes,
-        "lost_events": capture.lost_events, "file_fate": "", "is_lost": False,
-        "shortcomings": {"calls_not_recorded": ""} if capture.misses_calls else {},
+        "live_bytes": capture.end_bytes, "program_peak_bytes": resident.program_peak_bytes,
+        "resident_exact": resident.exact, "resident_error_bytes": resident.error_bytes,
+        "overhead_bytes": resident.overhead_bytes, "lost_events": capture.lost_events, "file_fate": "",
+        "is_lost": False, "shortcomings": {"calls_not_recorded": ""} if capture.misses_calls else {},
         "sample_bytes": capture.process.sample_bytes, "standard_error_bytes": peak.standard_error_bytes,
         "stop_reason": capture.process.stop_reason, "top_line": ranking.top_line,
         "refused": None if last is None else {
-            "count": len(refused), "bytes": refused[-1].value, "file": last.file, "line": last.line, "function": last.function,
+            "count": len(refused), "bytes": refused[-1].value, "file": last.file, "line": last.line,
+            "function": last.function,
         },
         "devices": [
             {

@@ -32,15 +32,17 @@ _BAD_REQUEST, _FAILED = 2, 125
 PARSER = {
     "usage": "hiwater leaks [options] (CAPTURE | FUNCTION)",
     "usual": ("--repeat", "--name", "--suppressions", "--format", "-o"),
-    "description": "Finds lines that allocate memory in each call of a function, or between markers or phases of a recording, and never free it. Bounded"
-    " caches, queues and variables that are assigned again are no leaks.",
+    "description": (
+        "Finds lines that allocate memory in each call of a function, or between markers or phases of a recording, and"
+        " never free it. Bounded caches, queues and variables that are assigned again are no leaks."
+    ),
     "epilog": """examples:
-  hiwater leaks --repeat 30 app.py:handle      call handle() 30 times, and show what each call leaks
-  hiwater leaks --repeat 30 pkg.mod:func       the same, for a function in a module
-  hiwater leaks run.hiw                        a recording whose program called `hiwater.mark()` or used `hiwater.phase()`
+  hiwater leaks --repeat 30 app.py:handle    call handle() 30 times, and show what each call leaks
+  hiwater leaks --repeat 30 pkg.mod:func     the same, for a function in a module
+  hiwater leaks run.hiw                      a recording whose program called `hiwater.mark()` or used `hiwater.phase()`
 
-The exit code is 0 if nothing leaks, 1 for a leak, 3 if there are too few calls or markers to tell, 2 for wrong arguments, and 125 if the
-function failed.
+The exit code is 0 if nothing leaks, 1 for a leak, 3 if there are too few calls or markers to tell, 2 for wrong
+arguments, and 125 if the function failed.
 """,
 }
 
@@ -53,7 +55,8 @@ def add_arguments(parser: Parser) -> None:
     )
     parser.option(
         "--repeat N",
-        f"record N calls of the function ({FEWEST_CALLS} to {MOST_CALLS:,}), with a garbage collection and a marker after each; a coroutine is run to its end",
+        f"record N calls of the function ({FEWEST_CALLS} to {MOST_CALLS:,}), with a garbage collection and a marker"
+        " after each; a coroutine is run to its end",
         type=int,
     )
     parser.option("--name NAME", "test the markers or phases of this name (default: the name with most snapshots)")
@@ -83,7 +86,8 @@ def run(arguments: argparse.Namespace) -> int:
             return status  # the message is the child's
         if status != 0:
             say(
-                f"{arguments.source} failed in one of its calls (exit code {status}), so nothing was tested: call it without hiwater first"
+                f"{arguments.source} failed in one of its calls (exit code {status}), so nothing was tested: call it"
+                " without hiwater first"
             )
             return _FAILED
         return _show(capture, arguments, suppressions)

@@ -16,9 +16,9 @@ HELP = """\
 usage: hiwater lines [options] (script.py | folder | archive.pyz | program | - | -m MOD | -c CODE) [arguments …]
 
 Runs the program as `python` would, and measures functions that are marked with @profile line by line. @profile needs no
-import. Each line has its calls, kept and allocated bytes, the peak above its start (with temporary allocations), and the growth of
-resident memory. The report goes to stderr when the program has ended, also after an exception. The exit code is
-the program's own.
+import. Each line has its calls, kept and allocated bytes, the peak above its start (with temporary allocations), and
+the growth of resident memory. The report goes to stderr when the program has ended, also after an exception. The exit
+code is the program's own.
 
 `hiwater report CAPTURE --format lines` annotates the program's own files from a capture, with no decorator.
 

@@ -23,13 +23,16 @@ examples:
   hiwater live --plain 4711           without Textual
   hiwater live --once train.hiw       one reading, for scripts
 
-keys: l lines, s stacks, t threads, k kinds of memory, p processes, d devices; m sets a marker, g shows growth since it or live bytes;
-a shows all processes of the run together, n the next one alone; q leaves, and the program runs on
+keys: l lines, s stacks, t threads, k kinds of memory, p processes, d devices; m sets a marker, g shows growth since it
+or live bytes; a shows all processes of the run together, n the next one alone; q leaves, and the program runs on
 """
 
 
 PARSER = {
-    "description": "Shows what is live in a program that is being recorded, and what grows. The program is neither changed nor slowed.",
+    "description": (
+        "Shows what is live in a program that is being recorded, and what grows. The program is neither changed nor"
+        " slowed."
+    ),
     "epilog": _EPILOG,
 }
 

@@ -13,12 +13,14 @@ from hiwater.cli.messages import say
 from hiwater.cli.parsing import Parser
 
 PARSER = {
-    "description": "Puts many captures into one file and does not change them: each process, rank and machine keeps its own.",
+    "description": (
+        "Puts many captures into one file and does not change them: each process, rank and machine keeps its own."
+    ),
     "epilog": """examples:
-  hiwater merge -o job.hiw run.*.hiw           all ranks of a job in one file
-  hiwater merge -o job.hiw job/                the same for a folder with the captures of a job
-  hiwater report job.hiw                       the peaks of all processes, the highest first, and their memory at one instant
-  hiwater merge -o job.hiw job.hiw late.hiw    add one more capture
+  hiwater merge -o job.hiw run.*.hiw         all ranks of a job in one file
+  hiwater merge -o job.hiw job/              the same for a folder with the captures of a job
+  hiwater report job.hiw                     the peaks of all processes, highest first, and their memory at one instant
+  hiwater merge -o job.hiw job.hiw late.hiw  add one more capture
 """,
 }
 

@@ -53,7 +53,9 @@ _GROUPINGS = ("stack", "function", "line", "file", "module", "thread", "task")
 PARSER = {
     "usage": "hiwater report [options] CAPTURE …",
     "usual": ("--by", "--at", "--html", "--format", "-o"),
-    "description": "Shows which code allocated the memory that was live at the peak, at the end, or at any moment of a recording.",
+    "description": (
+        "Shows which code allocated the memory that was live at the peak, at the end, or at any moment of a recording."
+    ),
     "epilog": """examples:
   hiwater report run.hiw                      the peak, and your lines with the most memory
   hiwater report run.hiw --stacks             the stacks with the most memory
@@ -76,8 +78,10 @@ def add_arguments(parser: Parser) -> None:
         "captures",
         metavar="CAPTURE",
         nargs="+",
-        help="a capture (*.hiw), one capture in a merged file (all.hiw/NAME), a torch memory snapshot (*.pickle), a JAX profile "
-        "(*.pb.gz), or one device of these (FILE/cuda:0); several are shown in one report",
+        help=(
+            "a capture (*.hiw), one capture in a merged file (all.hiw/NAME), a torch memory snapshot (*.pickle), a JAX"
+            " profile (*.pb.gz), or one device of these (FILE/cuda:0); several are shown in one report"
+        ),
     )
     parser.option("--full", "text with every figure, and with the reports of all captures")
     parser.option("--explain", "what to change: at most five findings, each with its evidence and what it saves")
@@ -97,7 +101,8 @@ def add_arguments(parser: Parser) -> None:
     parser.option("--pid N", "only the process with this id", type=int)
     parser.option(
         "--own PACKAGE",
-        "an installed package whose code is yours, in addition to those given when the program was recorded; may be repeated",
+        "an installed package whose code is yours, in addition to those given when the program was recorded; may be"
+        " repeated",
         action="append",
         default=[],
     )
@@ -105,8 +110,8 @@ def add_arguments(parser: Parser) -> None:
     parser.option("--inverted", "show functions that allocate first, and their callers below")
     parser.option(
         "--recursion",
-        "recursive stacks: whole, or with each recursion once; auto (the default) writes them whole, unless stacks of more than 256 "
-        "frames would take more than 32 MiB in this format",
+        "recursive stacks: whole, or with each recursion once; auto (the default) writes them whole, unless stacks of"
+        " more than 256 frames would take more than 32 MiB in this format",
         choices=("auto", "once", "whole"),
         default="auto",
     )
@@ -125,7 +130,8 @@ def add_frames(parser: Parser) -> None:
     """Add the option `--frames`, for verbs whose views have stacks."""
     parser.option(
         "--frames",
-        "of a recording with native frames (hiwater run --native): Python's alone (default), both, or native ones alone",
+        "of a recording with native frames (hiwater run --native): Python's alone (default), both, or native ones"
+        " alone",
         choices=("python", "mixed", "native"),
         default="python",
     )
@@ -233,8 +239,8 @@ def _at_once(reports: list[Report], arguments: argparse.Namespace) -> list[Repor
         if whole is not None:
             of_host = f" of {machine.name}, one of {len(run.machines)} machines," if len(run.machines) > 1 else ""
             say(
-                f"{shown} shows all processes{of_host} at the instant of their highest sum: {size(instant.bytes)} allocated by "
-                f"{instant.processes}; --pid shows one process"
+                f"{shown} shows all processes{of_host} at the instant of their highest sum: {size(instant.bytes)}"
+                f" allocated by {instant.processes}; --pid shows one process"
             )
             return [replace(reports[0], capture=whole, moment=whole.peak, is_one_of_several=False)]
     say(f"{shown} shows one of {len(captures)} processes: {captures[0].process.pid}, the first; --pid shows another")

@@ -203,7 +203,8 @@ class ProgramRecording:
             native.load().limit_address_space(self._limit)
         except OSError as error:
             say(
-                f"warning: the limit of {self._limit} bytes could not be set ({error.strerror}): the program runs without it"
+                f"warning: the limit of {self._limit} bytes could not be set ({error.strerror}): the program runs"
+                " without it"
             )
 
     def abandon(self) -> None:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 # The formats `hiwater report` knows: shown at once on stdout, or written beside the capture under this suffix.
 SHOWN_FORMATS = ("text", "tree", "table", "markdown", "timeline")
 FILE_SUFFIXES = {
-    "json": ".json", "collapsed": ".collapsed", "svg": ".svg", "html": ".html", "speedscope": ".speedscope.json", "pprof": ".pb.gz",
-    "csv": ".csv", "png": ".png", "pdf": ".pdf",
+    "json": ".json", "collapsed": ".collapsed", "svg": ".svg", "html": ".html", "speedscope": ".speedscope.json",
+    "pprof": ".pb.gz", "csv": ".csv", "png": ".png", "pdf": ".pdf",
 }  # fmt: skip
 
 USAGE = "usage: hiwater run [options] (script.py | folder | archive.pyz | program | - | -m MOD | -c CODE) [arguments …]"
@@ -35,11 +35,11 @@ program's own. If there is no file of this name, hiwater searches PATH for the p
 options:
   -o, --output FILE   the capture; %p is the process id, %h the host, %r the rank (0 outside a job), %% a percent sign
                       (default: hiwater-<program>.%p.hiw in the current folder)
-  --sample SIZE       record every block of SIZE and more, and a random sample of the smaller ones: this costs little, and
-                      figures have a standard error; 64KiB is a good choice
+  --sample SIZE       record every block of SIZE and more, and a random sample of the smaller ones: this costs little,
+                      and figures have a standard error; 64KiB is a good choice
   --limit SIZE        limit the program's address space, as `ulimit -v` does: the program gets a MemoryError
-                      before the OOM killer runs. hiwater's tables do not count. Children inherit the limit. Not for CUDA,
-                      which reserves far more address space than it uses
+                      before the OOM killer runs. hiwater's tables do not count. Children inherit the limit. Not for
+                      CUDA, which reserves far more address space than it uses
   --format FORMAT     make a report when the program has ended: {", ".join(SHOWN_FORMATS)} on stdout;
                       {", ".join(FILE_SUFFIXES)} in a file next to the capture
   --open              open the report; without --format, the page (html)
@@ -48,20 +48,21 @@ options:
 
 more options:
   --sample-seed N     make the sample repeatable
-  --last-words FILE   when the program comes near to a limit of its memory, write to FILE how near, and which line of code
-                      has most: FILE survives the OOM killer. The default is /dev/termination-log in a pod of Kubernetes;
-                      an empty FILE turns it off
+  --last-words FILE   when the program comes near to a limit of its memory, write to FILE how near, and which line of
+                      code has most: FILE survives the OOM killer. The default is /dev/termination-log in a pod of
+                      Kubernetes; an empty FILE turns it off
   --mode MODE         the capture's permissions in octal, as for chmod (default: 600, for you alone: a capture contains
                       arguments and file names)
-  --own PACKAGE       an installed package whose code is yours, so that a report can begin with a line of it; may be repeated.
-                      The package that is run, and packages installed from a folder (pip install .), are yours anyway
+  --own PACKAGE       an installed package whose code is yours, so that a report can begin with a line of it; may be
+                      repeated. The package that is run, and packages installed from a folder (pip install .), are yours
+                      anyway
   --no-children       do not record the Python processes that the program starts; by default their captures are in the
                       folder FILE.d, which `hiwater report FILE` shows with this one
   --holders           at the end, search for what holds the program's objects: `hiwater holders FILE` shows it
   --snapshot-every T  note what is live after each interval T (10s, 5min): `hiwater leaks FILE` then shows what grows,
                       also in a program without markers, and `hiwater report FILE --kept` shows ages
-  --native            record the native frames, too: which C, C++, Rust or Fortran functions allocated, between your line and
-                      the allocator. `hiwater report FILE --frames mixed` shows them
+  --native            record the native frames, too: which C, C++, Rust or Fortran functions allocated, between your
+                      line and the allocator. `hiwater report FILE --frames mixed` shows them
   --standby           record nothing until `hiwater attach` requests it. Python processes that the program starts are in
                       standby, too: they have HIWATER=standby in their environment
   --no-argv           leave the program's arguments out of the capture
@@ -70,10 +71,14 @@ more options:
   -q, --quiet         print warnings only
   -v, --verbose       print what is being done
 
-settings: HIWATER_OUTPUT, HIWATER_SAMPLE, HIWATER_SAMPLE_SEED, HIWATER_LIMIT, HIWATER_LAST_WORDS, HIWATER_MODE, HIWATER_OWN, HIWATER_CHILDREN=0, HIWATER_ARGV=0, HIWATER_DEVICE_HISTORY=0, HIWATER_HOLDERS, HIWATER_NATIVE, HIWATER_SNAPSHOT_EVERY, HIWATER_FORMAT, HIWATER_OPEN, HIWATER_QUIET, HIWATER_VERBOSE in the environment, or
-output, sample, sample_seed, limit, last_words, mode, own, children, argv, device_history, holders, native, snapshot_every, format, open, quiet, verbose under [tool.hiwater] in pyproject.toml; the command line comes first.
+settings: HIWATER_OUTPUT, HIWATER_SAMPLE, HIWATER_SAMPLE_SEED, HIWATER_LIMIT, HIWATER_LAST_WORDS, HIWATER_MODE,
+HIWATER_OWN, HIWATER_CHILDREN=0, HIWATER_ARGV=0, HIWATER_DEVICE_HISTORY=0, HIWATER_HOLDERS, HIWATER_NATIVE,
+HIWATER_SNAPSHOT_EVERY, HIWATER_FORMAT, HIWATER_OPEN, HIWATER_QUIET, HIWATER_VERBOSE in the environment, or output,
+sample, sample_seed, limit, last_words, mode, own, children, argv, device_history, holders, native, snapshot_every,
+format, open, quiet, verbose under [tool.hiwater] in pyproject.toml; the command line comes first.
 
-exit codes: the program's own; 2 wrong options, 125 hiwater could not start, 126 Python cannot run the program, 127 not found.
+exit codes: the program's own; 2 wrong options, 125 hiwater could not start, 126 Python cannot run the program,
+127 not found.
 
 examples:
   hiwater run train.py --epochs 3

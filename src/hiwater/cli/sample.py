@@ -36,15 +36,18 @@ _STATUS_EVERY_NS = 200_000_000
 PARSER = {
     "usual": ("-i", "-t", "--no-children", "-o", "--live"),
     "usage": "hiwater sample [options] (PID | -- COMMAND …)",
-    "description": "Measures the resident memory of a process, and of all that it starts, from outside. The process is not changed, slowed or restarted.",
+    "description": (
+        "Measures the resident memory of a process, and of all that it starts, from outside. The process is not"
+        " changed, slowed or restarted."
+    ),
     "epilog": """examples:
   hiwater sample 4711                              until it ends, or Ctrl-C
   hiwater sample --interval 1ms -o run.hiw -- make -j4
   hiwater sample --timeout 30s --no-children 4711
   hiwater report run.hiw --format timeline         draw it
 
-exit codes: of a command, its own (a signal that ended it is raised again); of a process, 0; 2 wrong options, 125 hiwater could not
-start, 126 not runnable or not readable, 127 not found or ended already
+exit codes: of a command, its own (a signal that ended it is raised again); of a process, 0; 2 wrong options,
+125 hiwater could not start, 126 not runnable or not readable, 127 not found or ended already
 """,
 }
 
@@ -128,7 +131,8 @@ class _Job:
                 gate = sampled_command.start(command, scopes_path)
             except OSError as error:
                 say(
-                    f"warning: the command runs without being sampled: hiwater cannot start another process ({error.strerror})"
+                    "warning: the command runs without being sampled: hiwater cannot start another process"
+                    f" ({error.strerror})"
                 )
                 os.unlink(scopes_path)
                 sampled_command.run_here(command)
@@ -274,7 +278,10 @@ class _Status:
         root = watcher.root
         alive = sum(process.end_ns is None for process in watcher.processes) - 1
         below = f"  with {alive} children {format_size(recording.sum_now_bytes)}" if alive > 0 else ""
-        text = f"{(now - started_ns) / 1e9:8.1f} s  {format_size(root.last_bytes)}  peak {format_size(root.peak_bytes)}{below}"
+        text = (
+            f"{(now - started_ns) / 1e9:8.1f} s  {format_size(root.last_bytes)}  peak"
+            f" {format_size(root.peak_bytes)}{below}"
+        )
         sys.stderr.write(f"\r\x1b[K{text}")
         sys.stderr.flush()
 

@@ -17,8 +17,10 @@ from hiwater.cli.parsing import Parser
 from hiwater.errors import UsageError
 
 PARSER = {
-    "description": "Copies the capture of a running program, without stopping it. The process of another user needs that"
-    " user's rights, or root's.",
+    "description": (
+        "Copies the capture of a running program, without stopping it. The process of another user needs that"
+        " user's rights, or root's."
+    ),
     "epilog": """examples:
   hiwater snapshot 4711 -o now.hiw             what process 4711 has recorded so far
   hiwater snapshot run.hiw -o now.hiw          the same, with the path of its capture
@@ -52,7 +54,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise destination.explain(output, error) from error
     if not arguments.quiet:
         say(
-            f"snapshot of {arguments.source} written to {arguments.output}: read it with `hiwater report {arguments.output} --at end`"
+            f"snapshot of {arguments.source} written to {arguments.output}: read it with `hiwater report"
+            f" {arguments.output} --at end`"
         )
     return 0
 

@@ -93,7 +93,8 @@ def exit_code_of(work: Callable[[], int]) -> int:
         return error.exit_code
     except MemoryError:
         say(
-            "there is not enough memory for this: a reader takes about 10 times what a capture does; use a larger machine"
+            "there is not enough memory for this: a reader takes about 10 times what a capture does; use a larger"
+            " machine"
         )
         return HiwaterError.exit_code
 

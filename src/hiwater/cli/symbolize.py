@@ -16,8 +16,10 @@ from hiwater.cli.parsing import Parser
 from hiwater.errors import OutputFailed
 
 PARSER = {
-    "description": "Writes the names and source lines of a recording's native functions into CAPTURE.symbols, beside the capture. With this file, reports"
-    " show them on another machine, where the libraries are others.",
+    "description": (
+        "Writes the names and source lines of a recording's native functions into CAPTURE.symbols, beside the capture."
+        " With this file, reports show them on another machine, where the libraries are others."
+    ),
     "epilog": """examples:
   hiwater run --native -o run.hiw train.py
   hiwater symbolize run.hiw                  copy run.hiw and run.hiw.symbols to another machine

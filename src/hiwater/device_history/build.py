@@ -42,8 +42,9 @@ def contents(
     slices = _slices(replayed, accounts)
     reserved = {} if history.reserved_bytes is None else {"reserved_peak_bytes": str(int(replayed.reserved.max()))}
     known = {
-        "recorder": DEVICE_HISTORY, "device": history.device, "live_before_bytes": str(replayed.live_before if history.events else 0),
-        "events": str(len(history.events)), "notes": "\n".join([*history.notes, *_notes(replayed)]), **reserved, **history.facts, **(facts or {}),
+        "recorder": DEVICE_HISTORY, "device": history.device,
+        "live_before_bytes": str(replayed.live_before if history.events else 0), "events": str(len(history.events)),
+        "notes": "\n".join([*history.notes, *_notes(replayed)]), **reserved, **history.facts, **(facts or {}),
     }  # fmt: skip
     tables = {
         **accounts.tables(slices.peak_bytes, slices.peak_blocks), **slices.tables(), **nodes.tables(texts),
@@ -304,6 +305,6 @@ def _header(replayed: Replay, slices: _Slices, accounts: _Accounts, started_ns: 
     return header(
         started_unix_ns=started_ns, ended_ns=replayed.duration_ns, heartbeat_ns=replayed.duration_ns,
         epoch0_peak_bytes=peak_bytes, epoch0_peak_blocks=peak_blocks, epoch0_peak_ns=peak_ns,
-        epoch0_slice_start_ns=replayed.duration_ns, live_bytes=live, live_blocks=blocks, slice_peak_bytes=live, slice_peak_blocks=blocks,
-        slice_peak_ns=replayed.duration_ns, kind_live_bytes=kinds,
+        epoch0_slice_start_ns=replayed.duration_ns, live_bytes=live, live_blocks=blocks, slice_peak_bytes=live,
+        slice_peak_blocks=blocks, slice_peak_ns=replayed.duration_ns, kind_live_bytes=kinds,
     )  # fmt: skip

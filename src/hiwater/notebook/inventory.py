@@ -254,7 +254,8 @@ def text(found: list[Variable], rate: float, most: int = 15) -> str:
         error = f", ± {format_size(one.standard_error_bytes)}" if one.standard_error_bytes else ""
         note = f", {one.note}" if one.note else ""
         lines.append(
-            f"{format_size(one.own_bytes):>10} {format_size(one.total_bytes):>10}  {one.name} ({least}{one.kind}{error}{note})"
+            f"{format_size(one.own_bytes):>10} {format_size(one.total_bytes):>10}  {one.name}"
+            f" ({least}{one.kind}{error}{note})"
         )
     rest = sum(one.own_bytes for one in found[most:])
     if rest:
@@ -262,6 +263,7 @@ def text(found: list[Variable], rate: float, most: int = 15) -> str:
     lines.append(f"{format_size(sum(one.own_bytes for one in found)):>10} {'':>10}  together, each object once")
     if rate < 1:
         lines.append(
-            f"more than {MOST_PARTS:,} objects: one in {round(1 / rate):,} elements of large containers was counted; ± is the standard error"
+            f"more than {MOST_PARTS:,} objects: one in {round(1 / rate):,} elements of large containers was counted; ±"
+            " is the standard error"
         )
     return "\n".join(lines)

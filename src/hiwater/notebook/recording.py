@@ -123,7 +123,8 @@ def _framed(text: str, page: str, title: str) -> str:
     from html import escape
 
     return (
-        f'<pre class="hiwater" style="font-size:85%;line-height:1.35;margin:0 0 .5em">{escape(text.rstrip())}</pre>'
-        f'<iframe sandbox="allow-scripts" srcdoc="{escape(page)}" title="{escape(title)}: memory" '
-        f'style="width:100%;height:{_HEIGHT_PIXELS}px;border:1px solid rgba(128,128,128,.4);border-radius:4px"></iframe>'
+        '<pre class="hiwater" style="font-size:85%;line-height:1.35;margin:0 0'
+        f' .5em">{escape(text.rstrip())}</pre><iframe sandbox="allow-scripts" srcdoc="{escape(page)}"'
+        f' title="{escape(title)}: memory" style="width:100%;height:{_HEIGHT_PIXELS}px;border:1px solid'
+        ' rgba(128,128,128,.4);border-radius:4px"></iframe>'
     )

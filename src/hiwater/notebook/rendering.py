@@ -96,8 +96,8 @@ def _summary(report: Report) -> Iterator[str]:
     )
     overhead = f" and {size(resident.overhead_bytes)} overhead of hiwater" if resident.overhead_bytes else ""
     yield (
-        f"  resident {size(resident.program_start_bytes)} at the start, {size(resident.program_peak_bytes)} at the peak "
-        f"({resident_exactness(capture)}){overhead}"
+        f"  resident {size(resident.program_start_bytes)} at the start, {size(resident.program_peak_bytes)} at the peak"
+        f" ({resident_exactness(capture)}){overhead}"
     )
     if capture.process.stop_reason:
         yield f"  ! recording stopped early: {printable(capture.process.stop_reason, 200)}"
@@ -115,7 +115,8 @@ def _held(report: Report, ranking: Ranking, sources: Sources) -> Iterator[str]:
             break
         frame = line.frame
         source = printable(sources.line(frame.file, frame.line), 70)
-        yield f"  {size(line.bytes):>11} {share(line.bytes, whole):>8}  {line.before + _place(line):<14} {source}".rstrip()
+        place = line.before + _place(line)
+        yield f"  {size(line.bytes):>11} {share(line.bytes, whole):>8}  {place:<14} {source}".rstrip()
     apart = {
         "imports": held_by(ranking.imports),
         f"{OTHER_CODE}: the kernel's own": held_by(ranking.other),

@@ -31,8 +31,8 @@ def warning(shell_names: dict[str, object]) -> str | None:
     if held < WORTH_A_WORD:
         return None
     return (
-        f"the traceback of the last exception (sys.last_traceback) keeps about {mib(round(held))} alive, most in {max(alone)[1]}; "
-        "`%hiwater forget` lets go of it"
+        f"the traceback of the last exception (sys.last_traceback) keeps about {mib(round(held))} alive, most in"
+        f" {max(alone)[1]}; `%hiwater forget` lets go of it"
     )
 
 

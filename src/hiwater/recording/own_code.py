@@ -21,11 +21,12 @@ if TYPE_CHECKING:
 
 # They run the programs of others: what a person changes is there, and not in these packages.
 _RUNNERS = frozenset({
-    "IPython", "accelerate", "airflow", "bokeh", "celery", "coverage", "dagster", "daphne", "dask", "debugpy", "deepspeed", "distributed",
-    "django", "dramatiq", "fastapi_cli", "flask", "granian", "gunicorn", "huey", "hypercorn", "ipykernel", "ipykernel_launcher", "joblib",
-    "jupyter", "jupyter_core", "jupyterlab", "kernprof", "line_profiler", "locust", "luigi", "memray", "mpi4py", "mypy", "nbconvert", "notebook", "panel",
-    "papermill", "pip", "prefect", "pytest", "ray", "rq", "scalene", "scrapy", "sphinx", "streamlit", "torch", "twisted", "uvicorn", "uwsgi",
-    "viztracer", "waitress", "xdist",
+    "IPython", "accelerate", "airflow", "bokeh", "celery", "coverage", "dagster", "daphne", "dask", "debugpy",
+    "deepspeed", "distributed", "django", "dramatiq", "fastapi_cli", "flask", "granian", "gunicorn", "huey",
+    "hypercorn", "ipykernel", "ipykernel_launcher", "joblib", "jupyter", "jupyter_core", "jupyterlab", "kernprof",
+    "line_profiler", "locust", "luigi", "memray", "mpi4py", "mypy", "nbconvert", "notebook", "panel", "papermill",
+    "pip", "prefect", "pytest", "ray", "rq", "scalene", "scrapy", "sphinx", "streamlit", "torch", "twisted", "uvicorn",
+    "uwsgi", "viztracer", "waitress", "xdist",
 })  # fmt: skip
 _OPTIONS_WITH_VALUE = ("-X", "-W", "--check-hash-based-pycs")
 _LONGEST_LAUNCHER = 4096  # bytes

@@ -196,7 +196,8 @@ class Recorder:
         if given != self._path:
             wanted, self._path = self._path, given
             self._notify(
-                f"{wanted!r} is the capture of another process that is still running: this recording goes into {given!r}"
+                f"{wanted!r} is the capture of another process that is still running: this recording goes into"
+                f" {given!r}"
             )
 
     def _start(self, argv: Sequence[str] | None) -> str:
@@ -258,30 +259,20 @@ class Recorder:
     def _run_variable(self, own_code: OwnCode) -> str:
         """The entry for the environment of children, without its name, the process that adds it, and the folder at
         its end (see `recording.children`)."""
-        fields = {
-            "first": self._first_process or process_identity.this_process(),
-            "space": process_identity.number_space(),
-            "sample": self._sample_bytes,
-            "seed": self._sample_seed,
-            "history": int(self._wants_histories),
-            "native": int(self._native),
-            "every": self._interval_ns,
-            "mode": self._mode,
-            "words": self._last_words.encode().hex(),
-            "own": own_code.as_text().encode().hex(),
-            "limit": self._facts.get("limit_bytes", "0"),
-            "lines": self._shows_last_lines,
-            "run": self._run_id,
-            "folder": "",
-        }
-        return ";".join(f"{name}={value}" for name, value in fields.items())
+        return (
+            f"first={self._first_process or process_identity.this_process()};"
+            f"space={process_identity.number_space()};sample={self._sample_bytes};seed={self._sample_seed};"
+            f"history={int(self._wants_histories)};native={int(self._native)};every={self._interval_ns};"
+            f"mode={self._mode};words={self._last_words.encode().hex()};own={own_code.as_text().encode().hex()};"
+            f"limit={self._facts.get('limit_bytes', '0')};lines={self._shows_last_lines};run={self._run_id};folder="
+        )
 
     def _begin_window(self, core: Any) -> str:
         around = core.summary()
         if self._sample_bytes != around["sample_bytes"]:
             self._notify(
-                f"this process is already being recorded into {around['path']!r}: the new recording is a window of that one, "
-                "with the same sampling"
+                f"this process is already being recorded into {around['path']!r}: the new recording is a window of that"
+                " one, with the same sampling"
             )
         self._owner = os.getpid()
         self._window = Window(core, self._path)

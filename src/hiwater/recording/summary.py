@@ -38,7 +38,10 @@ def capture_line(shown_path: str) -> str:
 
 def alone_line(path: str) -> str:
     """Return the line that follows those of the first process where nothing could be said of the others."""
-    return f"these figures are of the first process alone: the others are in {from_here(destination.folder_of_children(path))}"
+    return (
+        "these figures are of the first process alone: the others are in"
+        f" {from_here(destination.folder_of_children(path))}"
+    )
 
 
 def trouble(summary: Summary) -> str | None:
@@ -61,8 +64,9 @@ def trouble(summary: Summary) -> str | None:
 def kept_in_memory(path: str) -> str:
     """Return the warning that the file system of `path` cannot map the capture."""
     return (
-        f"warning: the file system of {path!r} cannot map files, so hiwater keeps the capture in memory and copies it there about every "
-        "second and at the end; if the program is killed, the last second is lost: choose another file with -o to avoid this"
+        f"warning: the file system of {path!r} cannot map files, so hiwater keeps the capture in memory and copies it"
+        " there about every second and at the end; if the program is killed, the last second is lost: choose another"
+        " file with -o to avoid this"
     )
 
 

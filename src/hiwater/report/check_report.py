@@ -61,14 +61,17 @@ class CheckReport:
         figures = sum(row.verdict in ("same", "better") for one in self.checked for row in (*one.rows, *one.limits))
         if not figures:
             return f"{_counted(count, 'program')}, none of them in the baseline: nothing was compared"
-        return f"{_counted(count, 'program')} {'keeps' if count == 1 else 'keep'} to what is allowed ({_counted(figures, 'figure')})"
+        return (
+            f"{_counted(count, 'program')} {'keeps' if count == 1 else 'keep'} to what is allowed"
+            f" ({_counted(figures, 'figure')})"
+        )
 
     @property
     def notes(self) -> list[str]:
         """What limits the comparison, and what to do about it."""
         notes = [
-            f"the baseline was measured with {_words(name, self.before[name])}, and this with {_words(name, self.here[name])}: "
-            "part of a difference may come from that"
+            f"the baseline was measured with {_words(name, self.before[name])}, and this with"
+            f" {_words(name, self.here[name])}: part of a difference may come from that"
             for name in ("python", "platform", "hiwater")
             if not self.is_kept and self.before.get(name, self.here[name]) != self.here[name]
         ]

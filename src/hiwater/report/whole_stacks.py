@@ -75,8 +75,9 @@ def whole_stacks(report: Report, nodes: Ints | None = None) -> WholeStacks:
                 "give --format json, html or svg, --by function or file, or --recursion whole to write all of it",
             )
         report.remarks.append(
-            f"{report.capture.path}: written whole, its stacks would take {size(whole_bytes)}. Recursion is written once: "
-            "a frame that calls itself, through others or not, stands for all its calls (--recursion whole writes each)"
+            f"{report.capture.path}: written whole, its stacks would take {size(whole_bytes)}. Recursion is written"
+            " once: a frame that calls itself, through others or not, stands for all its calls (--recursion whole"
+            " writes each)"
         )
     return whole
 
@@ -90,8 +91,8 @@ def shaped(report: Report, call_tree: CallTree) -> CallTree:
         return call_tree
     if is_large:
         report.remarks.append(
-            f"{report.capture.path}: recursion is shown once: a frame that calls itself, through others or not, stands for all "
-            "its calls (--recursion whole shows each)"
+            f"{report.capture.path}: recursion is shown once: a frame that calls itself, through others or not, stands"
+            " for all its calls (--recursion whole shows each)"
         )
     return recursion.once(call_tree)
 

@@ -40,8 +40,9 @@ class Watched:
     """One watched process and its figures so far, in bytes and CLOCK_MONOTONIC nanoseconds."""
 
     __slots__ = (
-        "command", "end_ns", "exit_status", "first_bytes", "high_water_at_start", "high_water_bytes", "high_water_read_ns", "last_bytes",
-        "memory", "name", "number", "parent_pid", "peak_bytes", "peak_is_exact", "pid", "samples", "start_ns",
+        "command", "end_ns", "exit_status", "first_bytes", "high_water_at_start", "high_water_bytes",
+        "high_water_read_ns", "last_bytes", "memory", "name", "number", "parent_pid", "peak_bytes", "peak_is_exact",
+        "pid", "samples", "start_ns",
     )  # fmt: skip
 
     def __init__(self, number: int, pid: int, parent_pid: int, start_ns: int, memory: ProcessMemory | None) -> None:

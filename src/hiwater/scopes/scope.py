@@ -105,7 +105,8 @@ class Scope:
     """One interval. `ScopeManager.enter` begins it; it is complete after `ScopeManager.exit`."""
 
     __slots__ = (
-        "began", "ended", "epoch", "error", "figures", "is_open", "name", "slots", "spent_ns", "started_at", "thread", "unmeasured", "wanted", "wants_devices",
+        "began", "ended", "epoch", "error", "figures", "is_open", "name", "slots", "spent_ns", "started_at", "thread",
+        "unmeasured", "wanted", "wants_devices",
     )  # fmt: skip
 
     def __init__(self, name: str, wanted: Sequence[str] | None = None) -> None:

@@ -164,7 +164,10 @@ class Tracker(_Shown):
             return str(self.usage)
         total = sum(run.usage.wall_seconds for run in self._runs)
         most = max((run.usage for run in self._runs), key=_above_start)
-        title = f"{self.calls:,} runs, {total:.3g} s in total; the last one, and the one with the highest peak above its start:"
+        title = (
+            f"{self.calls:,} runs, {total:.3g} s in total; the last one, and the one with the highest peak above its"
+            " start:"
+        )
         return "\n".join([title, str(self.usage), str(most)])
 
     def _repr_html_(self) -> str:

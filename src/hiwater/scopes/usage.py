@@ -202,7 +202,10 @@ class Usage:
 
 
 _OVERHEAD_BYTES = 4096
-_CAME_LATE = "counted from 0, because the program began to use the device during the scope (peaks before a reset by the program are not known)"
+_CAME_LATE = (
+    "counted from 0, because the program began to use the device during the scope (peaks before a reset by the program"
+    " are not known)"
+)
 _HEADS = ("", "start", "end", "peak", "peak above start", "kept", "transient", "exact")
 
 
@@ -232,7 +235,8 @@ def _level(figure: MeterFigures) -> Level:
 
 def _row(level: Level) -> tuple[str, ...]:
     figures = (
-        level.start_bytes, level.end_bytes, level.peak_bytes, level.peak_above_start_bytes, level.kept_bytes, level.transient_bytes,
+        level.start_bytes, level.end_bytes, level.peak_bytes, level.peak_above_start_bytes, level.kept_bytes,
+        level.transient_bytes,
     )  # fmt: skip
     exact = accuracy.of_peak(exact=level.exact, error_bytes=level.error_bytes)
     return (level.label, *map(format_size, figures), exact)

@@ -37,8 +37,8 @@ def object_columns(recorded: Recorded) -> Iterator[Finding]:
         saving = Saving(bound.least_bytes, held, bound.measures)
         yield Finding(
             Rule.object_column, frame, evidence, saving,
-            "Keep the values as numbers or dates if they are; otherwise read them with pyarrow as dtype string[pyarrow]. "
-            "Where few values repeat, dtype category saves more.",
+            "Keep the values as numbers or dates if they are; otherwise read them with pyarrow as dtype"
+            " string[pyarrow]. Where few values repeat, dtype category saves more.",
         )  # fmt: skip
 
 
@@ -123,9 +123,10 @@ def arenas(recorded: Recorded) -> Iterator[Finding]:
     saving = Saving(max(0, slack - 2 * _ARENA - _POOLS - live // 4), slack, RESIDENT_END)
     yield Finding(
         Rule.arenas, frame, evidence, saving,
-        "Do the temporary work in a child process, or create what stays before what this line creates: an arena goes back to the system "
-        "only when no object is left in it.",
-        "Where only the interpreter's free lists keep the arenas, as after many floats or tuples, the child process is what helps.",
+        "Do the temporary work in a child process, or create what stays before what this line creates: an arena goes"
+        " back to the system only when no object is left in it.",
+        "Where only the interpreter's free lists keep the arenas, as after many floats or tuples, the child process is"
+        " what helps.",
     )  # fmt: skip
 
 
@@ -146,7 +147,8 @@ def malloc_trim(recorded: Recorded) -> Iterator[Finding]:
     saving = Saving(max(0, slack - _pinned(recorded)), slack, RESIDENT_END)
     yield Finding(
         Rule.malloc_trim, frame, evidence, saving,
-        'Call ctypes.CDLL("libc.so.6").malloc_trim(0) after the blocks of this line were freed: it gives whole free pages back to the system.',
+        'Call ctypes.CDLL("libc.so.6").malloc_trim(0) after the blocks of this line were freed: it gives whole free'
+        " pages back to the system.",
     )  # fmt: skip
 
 

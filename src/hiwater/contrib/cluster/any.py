@@ -31,8 +31,10 @@ def cluster(
     found = {engine: current for engine, find in _FINDERS.items() if (current := find()) is not None}
     if not found:
         raise BadRequest(
-            "this program uses no cluster yet: there is no current Dask client, no active Spark session, no process group of torch.distributed, and Ray is not initialised",
-            "connect to the cluster first; start the ranks of a launcher as in `torchrun --no-python hiwater run -o 'job/%r.%p.hiw' train.py`",
+            "this program uses no cluster yet: there is no current Dask client, no active Spark session, no process"
+            " group of torch.distributed, and Ray is not initialised",
+            "connect to the cluster first; start the ranks of a launcher as in `torchrun --no-python hiwater run -o"
+            " 'job/%r.%p.hiw' train.py`",
         )
     if len(found) > 1:
         functions = " or ".join(f"{_PACKAGES.get(engine, 'hiwater.')}{engine}.profile()" for engine in found)

@@ -333,8 +333,8 @@ async def _quietly(work: Awaitable[Any]) -> Any:
 
 def _warn(path: str, name: str, error: Exception) -> None:
     warnings.warn(
-        f"hiwater: the captures of the workers were not merged into {path!r} ({error}): those that could not be fetched are in the folder "
-        f"hiwater-{name} beside the workers' own folders",
+        f"hiwater: the captures of the workers were not merged into {path!r} ({error}): those that could not be fetched"
+        f" are in the folder hiwater-{name} beside the workers' own folders",
         RuntimeWarning,
         stacklevel=2,
     )

@@ -130,7 +130,8 @@ def _finish(job: JobCaptures, driver: worker.Worker) -> None:
         job.write()
     except (HiwaterError, OSError, ray.exceptions.RayError) as error:
         warnings.warn(
-            f"hiwater: the captures of the workers were not merged into {job.path!r} ({error}); those of the workers are in the folder hiwater of Ray's logs",
+            f"hiwater: the captures of the workers were not merged into {job.path!r} ({error}); those of the workers"
+            " are in the folder hiwater of Ray's logs",
             RuntimeWarning,
             stacklevel=4,
         )
@@ -176,7 +177,8 @@ def _collect_into(job: JobCaptures) -> None:
             job.lost(
                 f"all of node {node['NodeID'][:12]}",
                 node["NodeManagerHostname"],
-                f"the node has left the cluster; captures of its workers may be in hiwater/{number} in the folder of Ray's logs there",
+                f"the node has left the cluster; captures of its workers may be in hiwater/{number} in the folder of"
+                " Ray's logs there",
             )
 
 

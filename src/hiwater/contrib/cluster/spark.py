@@ -173,6 +173,7 @@ def _folder(context: Any) -> str:
     if not folder or settings.get(_DAEMON_KEY) != OUR_DAEMON:
         raise BadRequest(
             "the Python workers of this Spark application are not recorded",
-            "make the session with hiwater.spark.conf(SparkSession.builder).getOrCreate(), before another session exists",
+            "make the session with hiwater.spark.conf(SparkSession.builder).getOrCreate(), before another session"
+            " exists",
         )
     return str(folder)

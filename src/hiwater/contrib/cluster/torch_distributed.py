@@ -42,7 +42,8 @@ class TorchProfile:
         if not dist.is_available() or not dist.is_initialized():
             raise BadRequest(
                 "torch.distributed has no process group yet",
-                "call torch.distributed.init_process_group() first, or launch the ranks with `torchrun --no-python hiwater run`",
+                "call torch.distributed.init_process_group() first, or launch the ranks with `torchrun --no-python"
+                " hiwater run`",
             )
         self._sample, self._limit = worker.SAMPLE if sample is None else sample, limit
         parse_size(str(self._sample))

@@ -220,4 +220,7 @@ def _device_lines(devices: Sequence[DeviceUsage]) -> list[str]:
 
 def _figures(level: Level) -> str:
     bound = "" if level.exact else " or more"
-    return f"{level.peak_above_start_bytes / BYTES_PER_MIB:.2f} MiB{bound}, kept {level.kept_bytes / BYTES_PER_MIB:.2f} MiB"
+    return (
+        f"{level.peak_above_start_bytes / BYTES_PER_MIB:.2f} MiB{bound}, kept"
+        f" {level.kept_bytes / BYTES_PER_MIB:.2f} MiB"
+    )

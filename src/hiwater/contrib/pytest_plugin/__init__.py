@@ -15,12 +15,19 @@ if TYPE_CHECKING:
     from hiwater.contrib.pytest_plugin.measuring import Region
 
 _MARKER = (
-    "hiwater(peak=None, allocated=None, kept=None, resident=None, device=None, blocks=None, this_thread=False, warmups=0): "
-    "limit the memory of the test; a limit is a size, a dict from the id of the parameters to a size, or a function of their dict"
+    "hiwater(peak=None, allocated=None, kept=None, resident=None, device=None, blocks=None, this_thread=False,"
+    " warmups=0): limit the memory of the test; a limit is a size, a dict from the id of the parameters to a size, or a"
+    " function of their dict"
 )
 _ALIASES = (
-    'limit_memory("24 MB", current_thread_only=False): limit the peak of the test; MB are MiB here, as in pytest-memray',
-    'limit_leaks("1 MB", filter_fn=None, warmups=0, current_thread_only=False): limit what each stack of the test leaves allocated',
+    (
+        'limit_memory("24 MB", current_thread_only=False): limit the peak of the test; MB are MiB here, as in'
+        " pytest-memray"
+    ),
+    (
+        'limit_leaks("1 MB", filter_fn=None, warmups=0, current_thread_only=False): limit what each stack of the test'
+        " leaves allocated"
+    ),
 )
 
 
@@ -34,7 +41,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     group.addoption(
         "--hiwater-limit", action="append", default=[], metavar="FIGURE=SIZE",
-        help="limit for every test that has none of its own: peak, allocated, kept, resident, device or blocks; may be repeated",
+        help="limit for every test that has none of its own: peak, allocated, kept, resident, device or blocks; may be"
+        " repeated",
     )  # fmt: skip
     group.addoption(
         "--hiwater-baseline", metavar="FILE", help="compare every test with this baseline; a test that needs more fails"

@@ -12,7 +12,10 @@ from hiwater.analysis import baseline
 from hiwater.contrib.pytest_plugin.limits import shown
 from hiwater.errors import HiwaterError
 
-_NAMES = {"peak_bytes": "peak", "allocated_bytes": "allocated", "allocations": "blocks", "kept_bytes": "kept", "resident_bytes": "resident", "device_bytes": "device"}  # fmt: skip
+_NAMES = {
+    "peak_bytes": "peak", "allocated_bytes": "allocated", "allocations": "blocks", "kept_bytes": "kept",
+    "resident_bytes": "resident", "device_bytes": "device",
+}  # fmt: skip
 
 
 class Results:
@@ -73,7 +76,8 @@ class Results:
         widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
         lines = ["  ".join([*map(str.rjust, row[:-1], widths), row[-1]]) for row in rows]
         lines.append(
-            "allocated bytes, exact, above what each test started with; peak, allocated, kept and blocks are without fixtures"
+            "allocated bytes, exact, above what each test started with; peak, allocated, kept and blocks are without"
+            " fixtures"
         )
         if self._path is None:
             return lines
@@ -83,7 +87,8 @@ class Results:
         new = [name for name in passed if name not in self._baseline.entries]
         if new:
             lines.append(
-                f"{len(new)} tests are not in the baseline and were compared with nothing; add them with --hiwater-update"
+                f"{len(new)} tests are not in the baseline and were compared with nothing; add them with"
+                " --hiwater-update"
             )
         return lines
 

@@ -82,9 +82,13 @@ def main(arguments: Sequence[str]) -> None:
     if what.endswith("leaks"):
         holdings = _below(capture.tables, holdings, file, int(line), other_threads=what == "leaks")
         paths = capture.tables.paths
+        columns = (holdings.node.tolist(), holdings.bytes.tolist(), holdings.blocks.tolist())
         rows: list[dict[str, Any]] = [
-            {"bytes": size, "blocks": blocks, "frames": [(one.function, one.file, one.line) for one in paths.frames(node)[::-1]]}
-            for node, size, blocks in zip(holdings.node.tolist(), holdings.bytes.tolist(), holdings.blocks.tolist(), strict=True)
+            {
+                "bytes": size, "blocks": blocks,
+                "frames": [(one.function, one.file, one.line) for one in paths.frames(node)[::-1]],
+            }
+            for node, size, blocks in zip(*columns, strict=True)
             if size >= int(least)
         ][:_MOST_STACKS]  # fmt: skip
     else:

@@ -186,14 +186,15 @@ class _Gathering:
         notes = self._collection.notes
         if self._heap.hidden:
             notes.append(
-                f"gc.freeze() hides {self._heap.hidden:,} objects: tensors among them show only where something leads to them"
+                f"gc.freeze() hides {self._heap.hidden:,} objects: tensors among them show only where something leads"
+                " to them"
             )
         if not self._search.complete:
             notes.append("the search for names ended early: some tensors have none")
         if not walk.sees_without_unpacking() and not unpack:
             notes.append(
-                f"what autograd saved is not in this report: this torch ({torch.__version__}) shows it only by running hooks, 2.10 and later "
-                "without (unpack=True allows it)"
+                f"what autograd saved is not in this report: this torch ({torch.__version__}) shows it only by running"
+                " hooks, 2.10 and later without (unpack=True allows it)"
             )
 
 

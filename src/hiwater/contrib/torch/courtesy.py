@@ -237,8 +237,9 @@ def _words(yielded: Yielded) -> Iterator[str]:
         yield f"{one.device}: {format_size(one.moved_bytes)} in {one.storages:,} storages moved to RAM"
         if one.reserved_before_bytes is not None and one.reserved_after_bytes is not None:
             yield (
-                f"  reserved by torch {format_size(one.reserved_before_bytes)} before, {format_size(one.reserved_after_bytes)} now, "
-                f"of which {format_size(one.allocated_after_bytes or 0)} allocated; the context stays"
+                f"  reserved by torch {format_size(one.reserved_before_bytes)} before,"
+                f" {format_size(one.reserved_after_bytes)} now, of which {format_size(one.allocated_after_bytes or 0)}"
+                " allocated; the context stays"
             )
     if not yielded.devices:
         yield "nothing to give back: no tensor is on these devices"

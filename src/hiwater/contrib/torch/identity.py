@@ -61,8 +61,8 @@ def with_blocks(device: str, found: Iterable[Holding], blocks: SegmentBlocks) ->
     free = [block for block in blocks.active if block.address not in used]
     unowned = _grouped((block.nbytes, block.origin) for block in free)
     identity = Identity(
-        _by_category(entries), _rounding(entries), blocks.nbytes, sum(block.nbytes for block in free), _outside(entries),
-        "the allocator's blocks", unowned,
+        _by_category(entries), _rounding(entries), blocks.nbytes, sum(block.nbytes for block in free),
+        _outside(entries), "the allocator's blocks", unowned,
     )  # fmt: skip
     return DeviceTensors(device, tuple(entries), identity)
 
@@ -98,8 +98,8 @@ def with_watch(device: str, found: Mapping[int, Holding], watch: StorageWatch) -
 def entry_of(one: Holding, block_bytes: int, in_allocator: bool = True, origin: str = "") -> StorageEntry:
     """The row of a storage."""
     return StorageEntry(
-        one.device, one.place, one.nbytes, block_bytes, one.views[0], tuple(one.views[1:]), one.pinned, one.address, in_allocator,
-        origin,
+        one.device, one.place, one.nbytes, block_bytes, one.views[0], tuple(one.views[1:]), one.pinned, one.address,
+        in_allocator, origin,
     )  # fmt: skip
 
 

@@ -15,12 +15,16 @@ _SIZE = r"(\d+(?:\.\d+)?) ?(bytes?|[KMGTP]iB|B)"
 _PATTERNS = {
     "requested_bytes": (rf"[Tt]ried to allocate {_SIZE}", rf"Requested +: {_SIZE}"),
     "total_bytes": (
-        rf"total capacity of {_SIZE}", rf"total capacty of {_SIZE}", rf"{_SIZE} total capacity", rf"Device limit +: {_SIZE}",
+        rf"total capacity of {_SIZE}", rf"total capacty of {_SIZE}", rf"{_SIZE} total capacity",
+        rf"Device limit +: {_SIZE}",
     ),
     "free_bytes": (rf"of which {_SIZE} is free", rf"{_SIZE} free[;.)]", rf"Free \(according to CUDA\): {_SIZE}"),
     "allowed_bytes": (rf"{_SIZE} allowed", rf"memory fraction\)\s+: {_SIZE}"),
     "process_bytes": (rf"this process has {_SIZE} memory in use",),
-    "allocated_bytes": (rf"Of the allocated memory {_SIZE} is allocated by", rf"{_SIZE} already allocated", rf"Currently allocated +: {_SIZE}"),
+    "allocated_bytes": (
+        rf"Of the allocated memory {_SIZE} is allocated by", rf"{_SIZE} already allocated",
+        rf"Currently allocated +: {_SIZE}",
+    ),
     "private_pools_bytes": (rf"with {_SIZE} allocated in private pools",),
     "unallocated_bytes": (rf"and {_SIZE} is reserved by PyTorch but unallocated",),
     "reserved_bytes": (rf"{_SIZE} reserved in total",),

@@ -89,9 +89,11 @@ def make(
         others = _tried(lambda: _others(device), notes, "what other processes hold")
     wanted = observed.requested_bytes if observed is not None else refusal.requested_bytes
     facts = Facts(
-        requested_bytes=wanted, rounded_bytes=_tried(lambda: _rounded(history, device, wanted), notes, "the request's own size"),
-        state=state, driver_free_bytes=driver_free, total_bytes=total, allowed_bytes=refusal.allowed_bytes,
-        reserved_bytes=refusal.reserved_bytes or refusal.allocated_bytes, unallocated_bytes=refusal.unallocated_bytes, others_bytes=others, saved_bytes=categories.get("saved"), optimizer_bytes=categories.get("optimizer"),
+        requested_bytes=wanted,
+        rounded_bytes=_tried(lambda: _rounded(history, device, wanted), notes, "the request's own size"), state=state,
+        driver_free_bytes=driver_free, total_bytes=total, allowed_bytes=refusal.allowed_bytes,
+        reserved_bytes=refusal.reserved_bytes or refusal.allocated_bytes, unallocated_bytes=refusal.unallocated_bytes,
+        others_bytes=others, saved_bytes=categories.get("saved"), optimizer_bytes=categories.get("optimizer"),
         gradient_bytes=categories.get("gradient"), is_cpu=refusal.is_cpu,
     )  # fmt: skip
     return OomReport(
@@ -118,7 +120,8 @@ def by_stack(segments: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         {
             "bytes": count, "blocks": blocks,
             "frames": [
-                {"function": frame["name"], "file": frame["filename"], "line": frame["line"]} for frame in frames[:_MOST_FRAMES][::-1]
+                {"function": frame["name"], "file": frame["filename"], "line": frame["line"]}
+                for frame in frames[:_MOST_FRAMES][::-1]
             ],
         }
         for count, blocks, frames in ordered
@@ -208,8 +211,10 @@ def _tensors(
         {
             "name": names.get(_key(entry.address, entry.owner.shape, entry.owner.dtype), entry.owner.name)
             if entry.category in ("unnamed", "saved") else entry.owner.name,
-            "bytes": entry.block_bytes or entry.nbytes or 0, "category": str(entry.category), "dtype": entry.owner.dtype,
-            "shape": None if entry.owner.shape is None else [str(one) for one in entry.owner.shape], "origin": entry.origin,
+            "bytes": entry.block_bytes or entry.nbytes or 0, "category": str(entry.category),
+            "dtype": entry.owner.dtype,
+            "shape": None if entry.owner.shape is None else [str(one) for one in entry.owner.shape],
+            "origin": entry.origin,
         }
         for entry in ordered
     ]  # fmt: skip
@@ -293,8 +298,9 @@ def _place(frame: Mapping[str, Any]) -> str:
 
 def _of_state(state: AllocatorState) -> Iterator[str]:
     terms = (
-        ("in use", state.requested_bytes), ("rounding", state.rounding_bytes), ("waiting for a stream", state.awaiting_free_bytes),
-        ("free between blocks in use", state.inactive_split_bytes), ("free segments and pages", state.free_segments_bytes),
+        ("in use", state.requested_bytes), ("rounding", state.rounding_bytes),
+        ("waiting for a stream", state.awaiting_free_bytes), ("free between blocks in use", state.inactive_split_bytes),
+        ("free segments and pages", state.free_segments_bytes),
     )  # fmt: skip
     yield from (f"  {size(count):>11}  {name}" for name, count in terms if count)
     largest = sorted(state.largest_free.items(), key=lambda each: -each[1])[:_MOST_STREAMS]

@@ -146,7 +146,10 @@ def _why(kind: str, facts: Facts, wanted: int) -> str:
     if kind == "unknown" and facts.room_bytes < wanted:
         return f"{found}. Whether that was enough depends on the request, whose own size only a history tells"
     if kind == "unknown":
-        return f"{found}. That would have done: memory came free in the meantime, or something stood in the way that torch does not tell"
+        return (
+            f"{found}. That would have done: memory came free in the meantime, or something stood in the way that torch"
+            " does not tell"
+        )
     return f"{found}. All of it together is not enough"
 
 
@@ -169,7 +172,8 @@ def _free_text(facts: Facts) -> str:
         parts.append(f"the driver had {size(facts.driver_free_bytes)} left")
     if facts.limit_room_bytes is not None:
         parts.append(
-            f"of the {size(facts.allowed_bytes or 0)} that the process may have {size(facts.limit_room_bytes)} were left"
+            f"of the {size(facts.allowed_bytes or 0)} that the process may have {size(facts.limit_room_bytes)} were"
+            " left"
         )
     return ", ".join(parts)
 
@@ -194,8 +198,9 @@ def _advice(facts: Facts, kind: str) -> Iterator[str]:
     if kind == "fragmentation" and state is not None:
         if not state.expandable_segments:
             yield (
-                f"{size(state.inactive_split_bytes)} lie free between blocks in use: PYTORCH_ALLOC_CONF=expandable_segments:True "
-                "(before torch 2.9: PYTORCH_CUDA_ALLOC_CONF) lets segments grow instead of leaving such gaps"
+                f"{size(state.inactive_split_bytes)} lie free between blocks in use:"
+                " PYTORCH_ALLOC_CONF=expandable_segments:True (before torch 2.9: PYTORCH_CUDA_ALLOC_CONF) lets"
+                " segments grow instead of leaving such gaps"
             )
         if state.inactive_split_bytes < state.free_segments_bytes:
             yield _of_free_segments(state)
@@ -203,11 +208,14 @@ def _advice(facts: Facts, kind: str) -> Iterator[str]:
     if kind == "limit" or (
         kind == "fragmentation" and limit_room is not None and limit_room < wanted <= (facts.driver_free_bytes or 0)
     ):
-        yield "raise the limit that was set (torch.cuda.set_per_process_memory_fraction, per_process_memory_fraction), or ask for less"
+        yield (
+            "raise the limit that was set (torch.cuda.set_per_process_memory_fraction, per_process_memory_fraction), or"
+            " ask for less"
+        )
     if facts.requested_bytes is None and state is not None:
         yield (
-            "CUDA or one of its libraries was refused, and they do not wait until torch gives memory back: leave them some, "
-            "by torch.cuda.set_per_process_memory_fraction(0.95) or smaller tensors"
+            "CUDA or one of its libraries was refused, and they do not wait until torch gives memory back: leave them"
+            " some, by torch.cuda.set_per_process_memory_fraction(0.95) or smaller tensors"
         )
         if state.free_segments_bytes:
             yield _of_free_segments(state)
@@ -217,15 +225,24 @@ def _advice(facts: Facts, kind: str) -> Iterator[str]:
 
 
 def _of_free_segments(state: AllocatorState) -> str:
-    return f"{size(state.free_segments_bytes)} are whole free segments: torch.cuda.empty_cache() gives them back before a request of another size"
+    return (
+        f"{size(state.free_segments_bytes)} are whole free segments: torch.cuda.empty_cache() gives them back before a"
+        " request of another size"
+    )
 
 
 def _of_others(facts: Facts, wanted: int) -> Iterator[str]:
     state = facts.state
     if state is not None and state.private_free_bytes > _WORTH_TELLING * wanted and state.private_free_bytes:
-        yield f"{size(state.private_free_bytes)} lie free in private pools (CUDA graphs, MemPool), which others may not use: let go of graphs that are done"
+        yield (
+            f"{size(state.private_free_bytes)} lie free in private pools (CUDA graphs, MemPool), which others may not"
+            " use: let go of graphs that are done"
+        )
     if state is not None and state.awaiting_free_bytes >= max(1, _WORTH_TELLING * wanted):
-        yield f"{size(state.awaiting_free_bytes)} were freed and wait for another stream: synchronise it, or use record_stream() less"
+        yield (
+            f"{size(state.awaiting_free_bytes)} were freed and wait for another stream: synchronise it, or use"
+            " record_stream() less"
+        )
     card = facts.total_bytes or 0
     if facts.others_bytes is not None and facts.others_bytes > max(_WORTH_TELLING * card, 0):
         yield f"other processes hold {size(facts.others_bytes)} of this card: `nvidia-smi` names them"
@@ -235,12 +252,18 @@ def _of_tensors(facts: Facts, wanted: int) -> Iterator[str]:
     used = facts.state.allocated_bytes if facts.state is not None else 0
     if facts.saved_bytes and facts.saved_bytes > 0.25 * used:
         yield (
-            f"{size(facts.saved_bytes)} are kept by autograd for backward, and grow with the batch: a smaller batch, gradient "
-            "accumulation or checkpointing (torch.utils.checkpoint) lowers them"
+            f"{size(facts.saved_bytes)} are kept by autograd for backward, and grow with the batch: a smaller batch,"
+            " gradient accumulation or checkpointing (torch.utils.checkpoint) lowers them"
         )
     if facts.gradient_bytes and facts.gradient_bytes >= wanted:
-        yield f"{size(facts.gradient_bytes)} are gradients: zero_grad(set_to_none=True) before the next forward lets go of them"
+        yield (
+            f"{size(facts.gradient_bytes)} are gradients: zero_grad(set_to_none=True) before the next forward lets go"
+            " of them"
+        )
     if facts.optimizer_bytes and facts.optimizer_bytes >= wanted:
-        yield f"{size(facts.optimizer_bytes)} are optimizer state: one with less state, or in 8 bits, or sharded, would do"
+        yield (
+            f"{size(facts.optimizer_bytes)} are optimizer state: one with less state, or in 8 bits, or sharded,"
+            " would do"
+        )
     if wanted and used and wanted > used:
         yield f"the refused request alone is larger than all that was in use ({size(used)}): look at its shape first"

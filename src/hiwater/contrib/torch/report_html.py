@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from hiwater.contrib.torch.records import DeviceTensors, StorageEntry, TensorReport
 
 _COLOURS = {
-    Category.parameter: "#4477aa", Category.buffer: "#66ccee", Category.gradient: "#228833", Category.optimizer: "#ccbb44",
+    Category.parameter: "#4477aa", Category.buffer: "#66ccee", Category.gradient: "#228833",
+    Category.optimizer: "#ccbb44",
     Category.variable: "#ee6677", Category.saved: "#aa3377", Category.unnamed: "#888888",
 }  # fmt: skip
 _UNOWNED, _ROUNDING = "#222222", "#bbbbbb"
@@ -62,26 +63,34 @@ def _bar(one: DeviceTensors) -> str:
     shares += [("rounding", identity.rounding_bytes, _ROUNDING), ("held by C++", identity.unowned_bytes or 0, _UNOWNED)]
     whole = sum(size for _, size, _ in shares)
     pieces = "".join(
-        f'<div title="{escape(label)}: {format_size(size)}" style="width:{100 * size / whole:.3f}%;background:{colour}"></div>'
+        f'<div title="{escape(label)}: {format_size(size)}"'
+        f' style="width:{100 * size / whole:.3f}%;background:{colour}"></div>'
         for label, size, colour in shares
         if size > 0
     )
-    return f'<div style="display:flex;height:1.2em;max-width:60em" role="img" aria-label="bytes by category">{pieces}</div>'
+    return (
+        '<div style="display:flex;height:1.2em;max-width:60em" role="img" aria-label="bytes by'
+        f' category">{pieces}</div>'
+    )
 
 
 def _table(
     title: str, entries: tuple[StorageEntry, ...] | list[StorageEntry], colour: str = "#888888"
 ) -> Iterator[str]:
     yield (
-        f'<details><summary><span style="color:{colour}">■</span> {escape(title)} in {len(entries):,} storages</summary>'
-        f'<table><thead><tr><th style="{_CELL}">name</th><th style="{_CELL}">shape</th><th style="{_CELL}">type</th>'
-        f'<th style="{_NUMBER}">size</th><th style="{_CELL}">shared with</th></tr></thead><tbody>'
+        f'<details><summary><span style="color:{colour}">■</span> {escape(title)} in {len(entries):,}'
+        f' storages</summary><table><thead><tr><th style="{_CELL}">name</th><th style="{_CELL}">shape</th><th'
+        f' style="{_CELL}">type</th><th style="{_NUMBER}">size</th><th style="{_CELL}">shared'
+        " with</th></tr></thead><tbody>"
     )
     for entry in entries[:_MOST_ROWS]:
         yield _row(entry)
     if len(entries) > _MOST_ROWS:
         rest = sum(entry.nbytes or 0 for entry in entries[_MOST_ROWS:])
-        yield f'<tr><td style="{_CELL}" colspan="3">… {len(entries) - _MOST_ROWS:,} more</td><td style="{_NUMBER}">{format_size(rest)}</td></tr>'
+        yield (
+            f'<tr><td style="{_CELL}" colspan="3">… {len(entries) - _MOST_ROWS:,} more</td><td'
+            f' style="{_NUMBER}">{format_size(rest)}</td></tr>'
+        )
     yield "</tbody></table></details>"
 
 
@@ -92,7 +101,8 @@ def _row(entry: StorageEntry) -> str:
     notes = " pinned" if entry.pinned else ""
     notes += "" if entry.place == "memory" else f" {entry.place}"
     return (
-        f'<tr><td style="{_CELL}">{escape(view_name(entry.owner))}</td><td style="{_CELL}">{escape(shape_text(entry.owner))}</td>'
-        f'<td style="{_CELL}">{escape(entry.owner.dtype + notes)}</td><td style="{_NUMBER}">{size}</td>'
-        f'<td style="{_CELL}">{escape(others + more)}</td></tr>'
+        f'<tr><td style="{_CELL}">{escape(view_name(entry.owner))}</td><td'
+        f' style="{_CELL}">{escape(shape_text(entry.owner))}</td><td'
+        f' style="{_CELL}">{escape(entry.owner.dtype + notes)}</td><td style="{_NUMBER}">{size}</td><td'
+        f' style="{_CELL}">{escape(others + more)}</td></tr>'
     )

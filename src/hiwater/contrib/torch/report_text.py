@@ -107,7 +107,9 @@ def _sum(identity: Identity) -> Iterator[str]:
     for label, size, note in terms(identity):
         yield f"  {label:<22} {format_size(size):>10}  {size:>16,} B{f'  {note}' if note else ''}"
     if identity.allocated_bytes is None:
-        yield "  allocated: not measured on this device; on the CPU a StorageWatch does, begun before the model is built"
+        yield (
+            "  allocated: not measured on this device; on the CPU a StorageWatch does, begun before the model is built"
+        )
     for one in identity.unowned[:ROWS]:
         made = f"made by {one.origin}" if one.origin else "origin unknown: record the allocator's history to see it"
         yield f"    held by C++: {format_size(one.nbytes)} in {_count(one.count, 'block')}, {made}"

@@ -29,8 +29,8 @@ _LONGEST_KEY = 40
 _MOST_NAMES = 4  # of one tensor
 _MODULE_PARTS = ("_parameters", "_buffers", "_modules")
 _ATOMS = frozenset({
-    int, float, complex, bool, type(None), str, bytes, bytearray, type, range, slice, type(Ellipsis), types.ModuleType, types.CodeType,
-    types.BuiltinFunctionType, torch.dtype, torch.device, torch.Size,
+    int, float, complex, bool, type(None), str, bytes, bytearray, type, range, slice, type(Ellipsis), types.ModuleType,
+    types.CodeType, types.BuiltinFunctionType, torch.dtype, torch.device, torch.Size,
 })  # fmt: skip
 
 

@@ -16,7 +16,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from hiwater.meters.devices.device_meter import DeviceMeter
 
-__all__ = ["UNKNOWN", "Backend", "Device", "Standing", "Status", "allocators", "backend", "in_use", "meter", "names", "refusals", "statuses"]  # fmt: skip
+__all__ = [
+    "UNKNOWN", "Backend", "Device", "Standing", "Status", "allocators", "backend", "in_use", "meter", "names",
+    "refusals", "statuses",
+]  # fmt: skip
 
 _HOMES = {**_registry.DEVICE_LIBRARIES, "nvml": "hiwater.meters.devices.nvml:Nvml"}
 _made: dict[str, Backend] = {}

@@ -70,7 +70,8 @@ def _stacks(report: Report, whole: WholeStacks) -> Iterator[_Columns]:
         ]
         figures: tuple[list[object], ...] = (
             [KINDS[kind] for kind in held.kind[part].tolist()], [threads[number] for number in thread[part].tolist()],
-            held.bytes[part].tolist(), held.blocks[part].tolist(), [held.standard_error(n) for n in held.sampled[part].tolist()],
+            held.bytes[part].tolist(), held.blocks[part].tolist(),
+            [held.standard_error(n) for n in held.sampled[part].tolist()],
         )  # fmt: skip
         values = (*_process_columns(report, len(frames)), *figures, *_frame_columns(frames), paths)
         yield values

@@ -15,6 +15,6 @@ def measures(report: Report) -> str:
     """What the figures of a report are, in one sentence: every export says it where its format has a place for it."""
     kind = "all counted kinds" if report.kind == "all" else f"{report.kind} memory"
     return (
-        f"allocated memory: requested bytes of live blocks, used anonymous mappings and shared memory that the process made, {kind}, at {report.snapshot_words};"
-        f" {report.exactness(report.snapshot)}"
+        "allocated memory: requested bytes of live blocks, used anonymous mappings and shared memory that the process"
+        f" made, {kind}, at {report.snapshot_words}; {report.exactness(report.snapshot)}"
     )

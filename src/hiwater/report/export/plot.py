@@ -97,8 +97,8 @@ def _draw_spans(axes: Axes, spans: Sequence[Span]) -> None:
     named = set(drawn[:_MOST_NAMED_SPANS])
     if len(spans) > len(drawn):
         axes.annotate(
-            f"{len(spans) - len(drawn):,} shorter scopes are not drawn", (1.0, 1.0), xycoords="axes fraction", fontsize=7.5,
-            xytext=(0, 2), textcoords="offset points", ha="right",
+            f"{len(spans) - len(drawn):,} shorter scopes are not drawn", (1.0, 1.0), xycoords="axes fraction",
+            fontsize=7.5, xytext=(0, 2), textcoords="offset points", ha="right",
         )  # fmt: skip
     of_colour = defaultdict[str, list[Span]](list)
     for number, span in enumerate(sorted(drawn, key=lambda span: (span.start, -span.end))):

@@ -71,7 +71,10 @@ class _Builder:
                 ["alloc_*: blocks and requested bytes allocated over the whole recording, freed or not"
                 + ("; estimates from sampled blocks" if process.sample_bytes else "")] if self._shows_totals else ()
             ),
-            *(("recursion is written once: a frame that calls itself stands for all its calls",) if whole.is_recursion_merged else ()),
+            *(
+                ["recursion is written once: a frame that calls itself stands for all its calls"]
+                if whole.is_recursion_merged else ()
+            ),
         )  # fmt: skip
         profile.comment.extend([self._text(text) for text in said])
         self._samples(accounts, whole)

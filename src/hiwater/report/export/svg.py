@@ -75,11 +75,11 @@ def write(report: Report, stream: TextIO) -> None:
     rows = max(box.row for box in boxes) + 1
     height = HEAD_HEIGHT + rows * ROW_HEIGHT + FOOT_HEIGHT
     stream.write(
-        f'<?xml version="1.0" encoding="UTF-8"?>\n'
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
-        f'data-bytes="{whole}" data-left="{MARGIN}" data-width="{WIDTH - 2 * MARGIN}" data-character="{CHARACTER_WIDTH}">\n'
-        f"<title>{_xml(_title(report))}</title>\n<style>{_STYLE}</style>\n"
-        f'<rect width="100%" height="100%" fill="#fff"/>\n'
+        f'<?xml version="1.0" encoding="UTF-8"?>\n<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH}'
+        f' {height}" width="{WIDTH}" height="{height}" data-bytes="{whole}" data-left="{MARGIN}"'
+        f' data-width="{WIDTH - 2 * MARGIN}"'
+        f' data-character="{CHARACTER_WIDTH}">\n<title>{_xml(_title(report))}</title>\n<style>{_STYLE}</style>\n<rect'
+        ' width="100%" height="100%" fill="#fff"/>\n'
     )
     stream.writelines(_head(report))
     stream.write('<g id="frames">\n')
@@ -113,8 +113,8 @@ def _head(report: Report) -> Iterator[str]:
     resident = report.capture.resident
     peak_text = f"{'' if resident.exact else 'at least '}{size(resident.peak_bytes)}"
     words = (
-        f"{report.exactness(report.snapshot)}, requested bytes at {report.snapshot_words} of {seconds(report.capture.process.duration_ns)} · "
-        f"{report.holdings.total_blocks:,} blocks"
+        f"{report.exactness(report.snapshot)}, requested bytes at {report.snapshot_words} of"
+        f" {seconds(report.capture.process.duration_ns)} · {report.holdings.total_blocks:,} blocks"
         + (
             ""
             if report.capture.device or is_of_several(report.capture)
@@ -139,7 +139,10 @@ def _head(report: Report) -> Iterator[str]:
 
 def _foot(height: int, *, inverted: bool) -> Iterator[str]:
     below = "below what asked for memory are its callers" if inverted else "below a frame is what it called"
-    words = f"Width is bytes; {below}. Point at a frame for its figures; click to zoom, Esc for all. The import system's frames are left out."
+    words = (
+        f"Width is bytes; {below}. Point at a frame for its figures; click to zoom, Esc for all. The import system's"
+        " frames are left out."
+    )
     yield f'<text class="words" id="said" x="{MARGIN}" y="{height - 11}">{words}</text>\n'
 
 
@@ -152,9 +155,9 @@ def _drawn(box: Box, own_files: set[str], whole: int) -> str:
     label = _label(short, width)
     text = f'<text x="{x + 4:.2f}" y="{y + 13}">{_xml(label)}</text>' if label else ""
     return (
-        f'<g class="f" data-x="{box.x_bytes}" data-w="{branch.bytes}" data-row="{box.row}" data-label={_attribute(short)}>'
-        f"<title>{_xml(_tooltip(name, branch, whole))}</title>"
-        f'<rect x="{x:.2f}" y="{y}" width="{max(width, 0.2):.2f}" height="{ROW_HEIGHT - 1}" fill="{_colour(branch, own_files)}"/>{text}</g>\n'
+        f'<g class="f" data-x="{box.x_bytes}" data-w="{branch.bytes}" data-row="{box.row}"'
+        f' data-label={_attribute(short)}><title>{_xml(_tooltip(name, branch, whole))}</title><rect x="{x:.2f}" y="{y}"'
+        f' width="{max(width, 0.2):.2f}" height="{ROW_HEIGHT - 1}" fill="{_colour(branch, own_files)}"/>{text}</g>\n'
     )
 
 

@@ -52,7 +52,8 @@ def described(reports: Sequence[Report], columns: PackedColumns, describe: Descr
     notes = list(processes.notes(run.short, run.unrecorded, run.unreadable))
     if left:
         notes.append(
-            f"{left:,} processes with lower peaks are in this table and in the sums, and have no graph here: --pid N makes a page of one"
+            f"{left:,} processes with lower peaks are in this table and in the sums, and have no graph here: --pid N"
+            " makes a page of one"
         )
     if without:
         notes.append(f"{without:,} machines whose processes held less at once have no graph of all their processes")

@@ -25,7 +25,10 @@ _WIDTH, _HEIGHT, _LEFT, _FOOT = 1000, 200, 70, 20
 _MOST_SAMPLES = 500
 _COLOURS = ("#8fbbe8", "#f3b272", "#85cda5", "#bf9ae0", "#e79ab4")
 _LINES = 20
-_NO_SCRIPTS = "<noscript><p>Scripts may not run here. With them this page has the flame graph, every moment, tables and source.</p></noscript>\n"
+_NO_SCRIPTS = (
+    "<noscript><p>Scripts may not run here. With them this page has the flame graph, every moment, tables and"
+    " source.</p></noscript>\n"
+)
 
 
 def lines(report: Report) -> Iterator[str]:
@@ -41,7 +44,10 @@ def lines(report: Report) -> Iterator[str]:
 def changes(report: DiffReport) -> Iterator[str]:
     comparison, after = report.comparison, report.after
     yield '<main class="summary">\n'
-    yield f"<h1>What changed in {escape(printable(after.title, 120))}</h1>\n<p><b>{escape(headline(comparison))}</b></p>\n"
+    yield (
+        "<h1>What changed in"
+        f" {escape(printable(after.title, 120))}</h1>\n<p><b>{escape(headline(comparison))}</b></p>\n"
+    )
     later, earlier = (escape(printable(str(capture.path), 200)) for capture in (comparison.after, comparison.before))
     yield f'<p class="muted">{later} compared with {earlier}</p>\n<dl class="figures">'
     for label, figure, how in (
@@ -60,8 +66,14 @@ def changes(report: DiffReport) -> Iterator[str]:
 
 def _changed_lines(comparison: MatchedComparison) -> Iterator[str]:
     yield f"<h2>Lines that changed most, {escape(snapshot_words(comparison))}</h2>\n"
-    yield '<div class="scroll-x"><table><thead><tr><th scope="col">Change</th><th scope="col">Before</th><th scope="col">After</th>'
-    yield '<th scope="col">State</th><th scope="col" class="wide">Line of your own code, with everything it called</th></tr></thead>\n<tbody>\n'
+    yield (
+        '<div class="scroll-x"><table><thead><tr><th scope="col">Change</th><th scope="col">Before</th><th'
+        ' scope="col">After</th>'
+    )
+    yield (
+        '<th scope="col">State</th><th scope="col" class="wide">Line of your own code, with everything it'
+        " called</th></tr></thead>\n<tbody>\n"
+    )
     for change in comparison.lines[:_LINES]:
         where = frame_text(change.frames[-1], 160) if change.frames else "[no Python frame]"
         yield (
@@ -73,7 +85,10 @@ def _changed_lines(comparison: MatchedComparison) -> Iterator[str]:
 
 def _facts(report: Report) -> str:
     if report.capture.device is not None:
-        return f"memory of {report.capture.device} over {seconds(report.capture.process.duration_ns)} · {source_words(report.capture)}"
+        return (
+            f"memory of {report.capture.device} over {seconds(report.capture.process.duration_ns)} ·"
+            f" {source_words(report.capture)}"
+        )
     allocator = report.capture.facts.get("allocator", "")
     comparison = f" · allocator: {printable(allocator, 200)}" if allocator else ""
     return " · ".join(filter(None, [f"{report.process_words}{comparison}", report.own_code_words]))
@@ -125,18 +140,30 @@ def _drawing(report: Report) -> Iterator[str]:
     for part in (0.25, 0.5, 0.75, 1.0):
         y = _y(np.array([int(most * part)]), most)[0]
         yield f'<path class="axis" stroke="#e4e9ee" d="M{_LEFT} {y:.1f}H{_WIDTH}"/>'
-        yield f'<text x="{_LEFT - 8}" y="{y + 4:.1f}" text-anchor="end" font-size="11" fill="#586673">{size(int(most * part))}</text>\n'
+        yield (
+            f'<text x="{_LEFT - 8}" y="{y + 4:.1f}" text-anchor="end" font-size="11"'
+            f' fill="#586673">{size(int(most * part))}</text>\n'
+        )
     below = np.zeros(len(place), np.int64)
     for number, kind in enumerate(COUNTED_KINDS):
         top = below + line.kind_bytes[kind][place]
         if line.kind_bytes[kind].any():
             path = _steps(x, _y(top, most)) + "L" + _steps(x[::-1], _y(below, most)[::-1])[1:]
-            yield f'<path class="k{number}" fill="{_COLOURS[number]}" d="{path}Z"><title>{KIND_WORDS[kind]}</title></path>\n'
+            yield (
+                f'<path class="k{number}" fill="{_COLOURS[number]}"'
+                f' d="{path}Z"><title>{KIND_WORDS[kind]}</title></path>\n'
+            )
         below = top
-    yield f'<path class="resident" fill="none" stroke="#17212b" stroke-width="1.5" d="{_steps(x, _y(other[place], most))}"><title>{name}</title></path>\n'
+    yield (
+        '<path class="resident" fill="none" stroke="#17212b" stroke-width="1.5"'
+        f' d="{_steps(x, _y(other[place], most))}"><title>{name}</title></path>\n'
+    )
     for at, anchor in ((0, "start"), (duration, "end")):
         where = _LEFT + (_WIDTH - _LEFT) * at / duration
-        yield f'<text x="{where:.0f}" y="{_HEIGHT + 14}" text-anchor="{anchor}" font-size="11" fill="#586673">{seconds(at)}</text>'
+        yield (
+            f'<text x="{where:.0f}" y="{_HEIGHT + 14}" text-anchor="{anchor}" font-size="11"'
+            f' fill="#586673">{seconds(at)}</text>'
+        )
     yield "</svg>\n"
 
 
@@ -151,12 +178,19 @@ def _steps(x: np.ndarray[tuple[int], np.dtype[np.float64]], y: np.ndarray[tuple[
 def _table(report: Report) -> Iterator[str]:
     whole = report.holdings.total_bytes
     yield f"<h2>Your lines, {escape(report.snapshot_words)}</h2>\n"
-    yield '<div class="scroll-x"><table><thead><tr><th scope="col">Size</th><th scope="col">Share</th><th scope="col">Never touched</th>'
-    yield '<th scope="col">Blocks</th><th scope="col" class="wide">Line of your code, with everything it called</th></tr></thead>\n<tbody>\n'
+    yield (
+        '<div class="scroll-x"><table><thead><tr><th scope="col">Size</th><th scope="col">Share</th><th'
+        ' scope="col">Never touched</th>'
+    )
+    yield (
+        '<th scope="col">Blocks</th><th scope="col" class="wide">Line of your code, with everything it'
+        " called</th></tr></thead>\n<tbody>\n"
+    )
     for line in rank_lines(report.capture.tables, report.holdings).rows[:_LINES]:
         untouched = size(line.untouched_bytes) if line.untouched_bytes else ""
         yield (
-            f"<tr><td>{size(line.bytes)}</td><td>{share(line.bytes, whole)}</td><td>{untouched}</td><td>{line.blocks:,}</td>"
+            f"<tr><td>{size(line.bytes)}</td><td>{share(line.bytes, whole)}</td><td>{untouched}</td>"
+            f"<td>{line.blocks:,}</td>"
             f'<td class="wide">{BEFORE[line.group]}<code>{escape(frame_text(line.frame, 160))}</code></td></tr>\n'
         )
     yield "</tbody></table></div>\n"

@@ -80,7 +80,8 @@ def _details(state: AllocatorState) -> Iterator[Text]:
         yield Text(f"  the largest free blocks, by the requests they can serve: {blocks}", "dim")
     if state.private_free_segments_bytes:
         yield Text(
-            f"  {size(state.private_free_segments_bytes)} of the free segments are in private pools: empty_cache() does not return them",
+            f"  {size(state.private_free_segments_bytes)} of the free segments are in private pools: empty_cache() does"
+            " not return them",
             "dim",
         )
     for name, reserved in sorted(state.private_pools.items(), key=lambda pool: -pool[1]):
@@ -94,8 +95,8 @@ def notes(capture: Capture) -> Iterator[str]:
     """Sentences on the limits of the figures of a device's history."""
     if capture.live_before_bytes:
         yield (
-            f"{size(capture.live_before_bytes)} were allocated before the history began (it was switched on later, or its ring "
-            "buffer overflowed): an earlier peak may have been higher"
+            f"{size(capture.live_before_bytes)} were allocated before the history began (it was switched on later, or"
+            " its ring buffer overflowed): an earlier peak may have been higher"
         )
     yield from filter(None, capture.facts.get("notes", "").split("\n"))
 
@@ -126,6 +127,6 @@ def of_process(capture: Capture) -> Iterator[Text]:
         peak = device.peak
         reserved = f" · reserved {size(device.reserved_peak_bytes)}" if device.reserved_peak_bytes is not None else ""
         yield Text(
-            f"  {size(peak.allocated_bytes):>11}  {printable(device.device or '', 20)} at its peak, at {seconds(peak.at_ns)}{reserved}"
-            f" · {size(device.end.allocated_bytes)} at the end"
+            f"  {size(peak.allocated_bytes):>11}  {printable(device.device or '', 20)} at its peak, at"
+            f" {seconds(peak.at_ns)}{reserved} · {size(device.end.allocated_bytes)} at the end"
         )

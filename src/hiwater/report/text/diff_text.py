@@ -73,8 +73,8 @@ def _head(report: DiffReport) -> Iterator[Text]:
     for word, capture in (("before", comparison.before), ("after", comparison.after)):
         process = capture.process
         yield Text(
-            f"  {word:<6}  {printable(str(capture.path), 100)} · process {process.pid} · Python {printable(process.python, 20) or '?'}"
-            f" · {seconds(process.duration_ns)}",
+            f"  {word:<6}  {printable(str(capture.path), 100)} · process {process.pid} · Python"
+            f" {printable(process.python, 20) or '?'} · {seconds(process.duration_ns)}",
             "dim",
         )
 

@@ -50,7 +50,8 @@ def _report(report: Report, page: Page) -> Iterator[Text]:
     else:
         yield from _head(report, page)
         sections = (
-            _peaks, devices.peaks, _made_of, _from_allocated_to_resident, _where_resident, devices.breakdowns, limits.refusals, limits.nearness,
+            _peaks, devices.peaks, _made_of, _from_allocated_to_resident, _where_resident, devices.breakdowns,
+            limits.refusals, limits.nearness,
         )  # fmt: skip
     yield Text(headline(report, ranking, page.folder), "bold")
     for section in sections:

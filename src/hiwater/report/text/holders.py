@@ -20,9 +20,15 @@ def headline(holders: Holders, folder: str) -> str:
     """The result in one sentence."""
     unheld = _leading_unheld(holders)
     if unheld is not None:
-        return f"{format_size(unheld.bytes)} in {unheld.blocks:,} blocks that no object was found to hold, allocated at {place_and_function(unheld.frame, folder)}"
+        return (
+            f"{format_size(unheld.bytes)} in {unheld.blocks:,} blocks that no object was found to hold, allocated at"
+            f" {place_and_function(unheld.frame, folder)}"
+        )
     if not holders.groups:
-        return f"nothing found: no listed object is {'of type or from line ' + printable(holders.what) if holders.what else 'large'}"
+        return (
+            "nothing found: no listed object is"
+            f" {'of type or from line ' + printable(holders.what) if holders.what else 'large'}"
+        )
     first = holders.groups[0]
     figure = format_size(first.retained_bytes)
     if holders.since is not None:
@@ -49,7 +55,8 @@ def write(holders: Holders, sources: Sources, folder: str, stream: TextIO) -> No
 def _write_group(group: HolderGroup, holders: Holders, sources: Sources, folder: str, stream: TextIO) -> None:
     growth = f"{signed_size(group.growth_bytes)} since search {holders.since.number}, to " if holders.since else ""
     stream.write(
-        f"\n{growth}{format_size(group.retained_bytes)}  {_objects(group)}  ({share(group.retained_bytes, holders.bytes)} of all)\n"
+        f"\n{growth}{format_size(group.retained_bytes)}  {_objects(group)} "
+        f" ({share(group.retained_bytes, holders.bytes)} of all)\n"
     )
     stream.write(f"    held by       {printable(group.held_by, _LONGEST)}\n")
     stream.writelines(f"    also held by  {printable(other, _LONGEST)}\n" for other in group.also_held_by)
@@ -83,7 +90,8 @@ def _write_unheld(holders: Holders, sources: Sources, folder: str, stream: TextI
     if not holders.unheld:
         return
     stream.write(
-        f"\n{format_size(holders.unheld_bytes)}  recorded blocks that no object was found to hold: of C code or the interpreter\n"
+        f"\n{format_size(holders.unheld_bytes)}  recorded blocks that no object was found to hold: of C code or the"
+        " interpreter\n"
     )
     _write_sites(holders.unheld, True, sources, folder, stream)
 
@@ -109,10 +117,10 @@ def _write_source(holders: Holders, stream: TextIO) -> None:
     search = holders.search
     name = f" {printable(search.name, 60)!r}" if search.name else ""
     stream.write(
-        f"\n{holders.objects:,} objects have {format_size(holders.bytes)} (their own blocks and buffers, requested bytes"
-        f"{', those of C libraries as far as they are in the sample' if holders.is_sampled else ''});"
-        f" hiwater's own modules hold {format_size(holders.own_bytes)} of it\n"
-        f"search {search.number}{name}, {seconds(search.at_ns)} after the start, took {seconds(search.duration_ns)}; the program stood still for"
+        f"\n{holders.objects:,} objects have {format_size(holders.bytes)} (their own blocks and buffers, requested"
+        f" bytes{', those of C libraries as far as they are in the sample' if holders.is_sampled else ''}); hiwater's"
+        f" own modules hold {format_size(holders.own_bytes)} of it\nsearch {search.number}{name},"
+        f" {seconds(search.at_ns)} after the start, took {seconds(search.duration_ns)}; the program stood still for"
         f" {search.pause_ns / 1e6:.1f} ms\n"
     )
 

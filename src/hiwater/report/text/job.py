@@ -38,7 +38,10 @@ def more_of(report: Report) -> Iterator[Text]:
         )
     own = engine_memory(capture)
     if own is not None:
-        figures = f"managed {size(own.managed_bytes)}, unmanaged {size(own.unmanaged_bytes)}, spilled {size(own.spilled_bytes)}"
+        figures = (
+            f"managed {size(own.managed_bytes)}, unmanaged {size(own.unmanaged_bytes)}, spilled"
+            f" {size(own.spilled_bytes)}"
+        )
         engine = printable(capture.facts.get("engine", "the engine"), 20)
         yield Text(
             f"{_INDENT}{engine}'s own figures at its highest: process {size(own.process_bytes)}, {figures}", "dim"
@@ -101,16 +104,18 @@ def lines(job: Job) -> Iterator[Text]:
 def phases_note(job: Job) -> str:
     """What the figures of phases are."""
     missing = f"; {job.phases_not_kept:,} earlier phases were not kept" if job.phases_not_kept else ""
-    return f"of the whole process while a phase ran: highest above its start, over all and in the median; kept by one process in all{missing}"
+    return (
+        "of the whole process while a phase ran: highest above its start, over all and in the median; kept by one"
+        f" process in all{missing}"
+    )
 
 
 def _phase(phase: PhaseCost) -> Text:
     figures = (phase.highest_rise_bytes, phase.median_rise_bytes, phase.kept_bytes, phase.highest_peak_bytes)
     unfinished = f" + {phase.unfinished}" if phase.unfinished else ""
-    return Text.assemble(
-        f"  {' '.join(f'{size(figure):>11}' for figure in figures)} {f'{phase.count:,}{unfinished}':>9} {phase.processes:>9,}  ",
-        (printable(phase.name, 60), "bold"), f"  {where_words(phase)}",
-    )  # fmt: skip
+    sizes, count = " ".join(f"{size(figure):>11}" for figure in figures), f"{phase.count:,}{unfinished}"
+    name = printable(phase.name, 60), "bold"
+    return Text.assemble(f"  {sizes} {count:>9} {phase.processes:>9,}  ", name, f"  {where_words(phase)}")
 
 
 def where_words(phase: PhaseCost) -> str:

@@ -17,10 +17,13 @@ from hiwater.report.text.terminal import Page, title
 _LONGEST = 200
 _SMALLEST_SHARE = 1000
 _NO_AGES = (
-    "when it was allocated is not known: that needs a marker (`hiwater.mark()`) or a phase that the program reaches three times, or"
-    " `hiwater run --snapshot-every 10s`"
+    "when it was allocated is not known: that needs a marker (`hiwater.mark()`) or a phase that the program reaches"
+    " three times, or `hiwater run --snapshot-every 10s`"
 )
-_NOT_ALL_AGES = "of what is missing to 100 % it is not known: the time between two snapshots was too long, or there were too many call paths"
+_NOT_ALL_AGES = (
+    "of what is missing to 100 % it is not known: the time between two snapshots was too long, or there were too many"
+    " call paths"
+)
 
 
 def write(report: Report, stream: TextIO) -> None:

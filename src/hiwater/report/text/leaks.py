@@ -24,13 +24,25 @@ def headline(leaks: Leaks, folder: str) -> str:
     each = _each(leaks)
     if leaks.rows:
         worst = leaks.rows[0]
-        return f"leaks {format_size(round(worst.bytes_per_moment))} {each}{_whose(leaks, worst)} at {place_and_function(worst.frame, folder)}"
+        return (
+            f"leaks {format_size(round(worst.bytes_per_moment))} {each}{_whose(leaks, worst)} at"
+            f" {place_and_function(worst.frame, folder)}"
+        )
     if leaks.by_type:
         worst_type = leaks.by_type[0]
-        return f"leaks {format_size(round(worst_type.bytes_per_moment))} {each}{_whose(leaks, worst_type)} in objects of type {worst_type.type_name}, allocated on {worst_type.line_count:,} lines"
+        return (
+            f"leaks {format_size(round(worst_type.bytes_per_moment))} {each}{_whose(leaks, worst_type)} in objects of"
+            f" type {worst_type.type_name}, allocated on {worst_type.line_count:,} lines"
+        )
     if not leaks.can_tell:
-        return f"cannot tell: {leaks.longest.tested_snapshots} snapshots were tested, too few for a leak to be told from chance"
-    return f"no leak: the test finds growth of {format_size(leaks.detectable_bytes)} {each}{' in a process' if _is_of_several(leaks) else ''} and more"
+        return (
+            f"cannot tell: {leaks.longest.tested_snapshots} snapshots were tested, too few for a leak to be told from"
+            " chance"
+        )
+    return (
+        f"no leak: the test finds growth of {format_size(leaks.detectable_bytes)}"
+        f" {each}{' in a process' if _is_of_several(leaks) else ''} and more"
+    )
 
 
 def write(leaks: Leaks, sources: Sources, folder: str, stream: TextIO) -> None:
@@ -48,7 +60,8 @@ def write(leaks: Leaks, sources: Sources, folder: str, stream: TextIO) -> None:
         whose = "known" if leak.suppression.is_built_in else "suppressed"
         growth = format_size(round(leak.bytes_per_moment))
         stream.write(
-            f"{whose}: {growth} {each} at {place_and_function(leak.frame, folder)}: {printable(leak.suppression.reason)}\n"
+            f"{whose}: {growth} {each} at {place_and_function(leak.frame, folder)}:"
+            f" {printable(leak.suppression.reason)}\n"
         )
 
 
@@ -57,8 +70,9 @@ def _write_tests(leaks: Leaks, stream: TextIO) -> None:
     several = f" in {len(leaks.processes):,} processes" if len(leaks.processes) > 1 else ""
     of_longest = f" of process {longest.pid}, which has most" if several else ""
     stream.write(
-        f"\ntested: {paths:,} call paths with {format_size(LEAST_BYTES)} or more{several}, at {longest.tested_snapshots:,} snapshots of"
-        f" {longest.moments:,} ({_unit(leaks)}s){of_longest}; the first third was not used\n"
+        f"\ntested: {paths:,} call paths with {format_size(LEAST_BYTES)} or more{several}, at"
+        f" {longest.tested_snapshots:,} snapshots of {longest.moments:,} ({_unit(leaks)}s){of_longest}; the first third"
+        " was not used\n"
     )
     if leaks.untested:
         without = "process" if leaks.untested == 1 else "processes"
@@ -69,7 +83,8 @@ def _write_tests(leaks: Leaks, stream: TextIO) -> None:
         if one.last_tested < one.moments:
             whose = f" of process {one.pid}" if _is_of_several(leaks) else ""
             stream.write(
-                f"only the first {one.last_tested:,}{whose} were tested: then there were too many call paths to tell when memory was allocated\n"
+                f"only the first {one.last_tested:,}{whose} were tested: then there were too many call paths to tell"
+                " when memory was allocated\n"
             )
 
 
@@ -79,8 +94,8 @@ def _write_leak(leak: Leak, leaks: Leaks, sources: Sources, folder: str, stream:
     if text:
         stream.write(f"    {printable(text)}\n")
     stream.write(
-        f"    {_growth(leak, leaks)} in {leak.live_blocks:,} blocks are live at the end ({', '.join(leak.kinds)}; requested bytes, exact)\n"
-        f"    {_ages(leak, _unit(leaks))}\n"
+        f"    {_growth(leak, leaks)} in {leak.live_blocks:,} blocks are live at the end ({', '.join(leak.kinds)};"
+        f" requested bytes, exact)\n    {_ages(leak, _unit(leaks))}\n"
     )
     if leak.types:
         stream.write(f"    types: {printable(', '.join(leak.types), _LONGEST)}\n")
@@ -127,11 +142,17 @@ def _processes(pids: Sequence[int]) -> str:
 
 def _growth(leak: Leak | TypeLeak, leaks: Leaks) -> str:
     least = format_size(max(0, round(leak.lower_bytes_per_moment)))
-    return f"grows by {format_size(round(leak.bytes_per_moment))} {_each(leaks)}{_whose(leaks, leak)} (at least {least}, p = {leak.p:.1g}); {format_size(leak.live_bytes)}"
+    return (
+        f"grows by {format_size(round(leak.bytes_per_moment))} {_each(leaks)}{_whose(leaks, leak)} (at least {least}, p"
+        f" = {leak.p:.1g}); {format_size(leak.live_bytes)}"
+    )
 
 
 def _ages(leak: Leak | TypeLeak, unit: str) -> str:
-    return f"ages: {format_size(leak.grown_bytes)} of it was allocated after {unit} {leak.oldest:,}, and some in every part of that time"
+    return (
+        f"ages: {format_size(leak.grown_bytes)} of it was allocated after {unit} {leak.oldest:,}, and some in every"
+        " part of that time"
+    )
 
 
 def _unit(leaks: Leaks) -> str:

@@ -35,7 +35,10 @@ def write(report: Report, stream: TextIO) -> None:
     source_width = page.room(_FIGURES_WIDTH) if page.is_terminal else _SOURCE_WIDTH
     title = Text.assemble((printable(report.title, 80), "bold"), (f"  at {report.snapshot_words}", "dim"))
     page.show(title)
-    note = "  each line with everything it called; asked: requested over the whole recording; temporary: freed before the thread's next allocation"
+    note = (
+        "  each line with everything it called; asked: requested over the whole recording; temporary: freed before the"
+        " thread's next allocation"
+    )
     page.show(Text(note, "dim"))
     for file in files:
         for line in _file(file, sources, source_width):

@@ -158,7 +158,10 @@ def _table(process: LiveProcess | AllProcesses, found: Sequence[Row], shown: Sho
             remark = f"{row.blocks:,} blocks"
         error = f" ± {size(row.standard_error_bytes)}" if row.standard_error_bytes else ""
         yield _fitted(
-            Text.assemble(_amount(row.bytes, whole, shown), (f"{name:<{column}}", "bold"), (error, "yellow"), "  ", (remark, "italic yellow")),
+            Text.assemble(
+                _amount(row.bytes, whole, shown), (f"{name:<{column}}", "bold"), (error, "yellow"), "  ",
+                (remark, "italic yellow"),
+            ),
             shown.width,
         )  # fmt: skip
 
@@ -201,7 +204,10 @@ def _devices(process: LiveProcess | AllProcesses, shown: Shown) -> Iterator[Text
         for quantity, peak in device.peaks():
             values = getattr(device, f"{quantity}_bytes")
             now = size(int(values[-1])) if len(values) and values[-1] >= 0 else "unknown"
-            line = f"  {printable(device.name, 20):<12} {printable(device.backend, 12):<12} {quantity:<10} {now:>11} now {size(peak):>11} peak"
+            line = (
+                f"  {printable(device.name, 20):<12} {printable(device.backend, 12):<12} {quantity:<10} {now:>11} now"
+                f" {size(peak):>11} peak"
+            )
             yield _fitted(Text(line), shown.width)
 
 

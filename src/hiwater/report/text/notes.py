@@ -18,8 +18,8 @@ def notes(report: Report, sources: Sources) -> list[str]:
     window = recorded_window(capture.tables)
     if window is not None:
         found.append(
-            f"recorded inside another recording: the allocated peak covers {seconds(window[0])} to {seconds(window[1])} and includes what was "
-            "live before; all other figures cover the outer recording up to then"
+            f"recorded inside another recording: the allocated peak covers {seconds(window[0])} to {seconds(window[1])}"
+            " and includes what was live before; all other figures cover the outer recording up to then"
         )
     if capture.process.stop_reason:
         found.append(f"recording stopped early: {printable(capture.process.stop_reason, 300)}")
@@ -31,7 +31,8 @@ def notes(report: Report, sources: Sources) -> list[str]:
     found += [printable(what, 300) for what in capture.shortcomings]
     if capture.process.ended == "recording":
         found.append(
-            "the program is still running: the figures are a moment old, and may disagree by what happened during the reading"
+            "the program is still running: the figures are a moment old, and may disagree by what happened during the"
+            " reading"
         )
     found += [f"the capture contradicts itself: {printable(problem, 300)}" for problem in report.problems]
     found += [printable(note, 300) for note in device_history.notes(capture)]
@@ -45,7 +46,8 @@ def source_notes(sources: Sources) -> list[str]:
     found = []
     if sources.changed:
         found.append(
-            f"source files changed since the recording; the lines shown may not be those that ran: {_names(sources.changed)}"
+            "source files changed since the recording; the lines shown may not be those that ran:"
+            f" {_names(sources.changed)}"
         )
     if sources.elsewhere:
         found.append(

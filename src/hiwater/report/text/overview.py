@@ -79,10 +79,12 @@ def _figures(report: Report, page: Page) -> Iterator[Text]:
     for device in capture.readable_histories[:_DEVICES_SHOWN] if capture.device is None else ():
         name = printable(device.device or "", 10)
         yield Text(
-            f"  {name:<10} {size(device.peak.allocated_bytes):>11}  at its peak, at {seconds(device.peak.at_ns)} · `--kind device` shows more"
+            f"  {name:<10} {size(device.peak.allocated_bytes):>11}  at its peak, at {seconds(device.peak.at_ns)} ·"
+            " `--kind device` shows more"
         )
     yield Text(
-        f"  at the end {size(capture.end.allocated_bytes):>11}  still allocated in {capture.end.allocated_blocks:,} blocks"
+        f"  at the end {size(capture.end.allocated_bytes):>11}  still allocated in {capture.end.allocated_blocks:,}"
+        " blocks"
     )
     yield from timeline.in_one_line(capture, page.width)
     kinds, whole = snapshot.kind_bytes(), snapshot.allocated_bytes

@@ -14,7 +14,8 @@ def allocated_peak(report: Report) -> Text:
     peak = report.capture.peak
     exactness = report.exactness(peak)
     return Text.assemble(
-        f"  allocated  {size(peak.allocated_bytes):>11}  ", (f"{exactness} · requested bytes", "green" if exactness == "exact" else "yellow"),
+        f"  allocated  {size(peak.allocated_bytes):>11}  ",
+        (f"{exactness} · requested bytes", "green" if exactness == "exact" else "yellow"),
         f" · {peak.allocated_blocks:,} blocks · at {seconds(peak.at_ns)}",
     )  # fmt: skip
 
@@ -25,9 +26,8 @@ def resident_peak(report: Report) -> Text:
     style = "green" if resident.exact else "yellow"
     source = " · kernel's high-water mark" if resident.exact else ""
     overhead = f" · and {size(resident.overhead_bytes)} overhead of hiwater" if resident.overhead_bytes else ""
-    return Text.assemble(
-        f"  resident   {size(resident.program_peak_bytes):>11}  ", (resident_exactness(report.capture), style), source, overhead
-    )  # fmt: skip
+    peak = f"  resident   {size(resident.program_peak_bytes):>11}  "
+    return Text.assemble(peak, (resident_exactness(report.capture), style), source, overhead)
 
 
 def at_start_and_end(report: Report) -> Text:

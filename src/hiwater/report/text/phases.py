@@ -68,6 +68,9 @@ def _row(name: str, scopes: list[ScopeSpan]) -> str:
     often = (
         ""
         if len(scopes) == 1
-        else f", the highest of {len(scopes):,}; all together took {seconds(sum(one.end_ns - one.start_ns for one in scopes))}"
+        else (
+            f", the highest of {len(scopes):,}; all together took"
+            f" {seconds(sum(one.end_ns - one.start_ns for one in scopes))}"
+        )
     )
     return f"  {size(highest.allocated_peak_bytes or 0):>11}  {printable(name, 60)}  {times}{often}; {change}"

@@ -211,7 +211,10 @@ def _reasons(unrecorded: Sequence[Unrecorded]) -> Iterator[str]:
         pids.setdefault((one.program, one.why), []).append(one.pid)
     for (program, why), members in list(pids.items())[:_REASONS_SHOWN]:
         known = printable(", ".join(str(pid) for pid in members if pid), 40)  # 0: not known
-        yield f"{_count(len(members), 'process')} of {printable(program, 80)}: {printable(why, 120)}{known and f' ({known})'}"
+        yield (
+            f"{_count(len(members), 'process')} of {printable(program, 80)}:"
+            f" {printable(why, 120)}{known and f' ({known})'}"
+        )
     if len(pids) > _REASONS_SHOWN:
         yield f"… and {len(pids) - _REASONS_SHOWN:,} more programs or reasons"
 

@@ -47,7 +47,10 @@ def _process(report: Report) -> Iterator[str]:
     if rest:
         yield f"| {size(rest)} | {share(rest, whole)} | on other lines | |"
     if ranking.untouched_bytes:
-        yield f"| {size(ranking.untouched_bytes)} | {share(ranking.untouched_bytes, whole)} | never touched, so not in RAM | |"
+        yield (
+            f"| {size(ranking.untouched_bytes)} | {share(ranking.untouched_bytes, whole)} | never touched, so not in"
+            " RAM | |"
+        )
     yield ""
     yield f"With everything that each line called, at {plain(report.snapshot_words)}."
     if report.own_code_words:

@@ -140,8 +140,8 @@ def scope_lines(capture: Capture, top: int, width: int) -> Iterator[Text]:
     yield Text(f"\nScopes  {len(scopes):,}, longest first", "bold")
     for scope in sorted(scopes, key=lambda one: one.start_ns - one.end_ns)[:top]:
         yield Text(
-            f"  {seconds(scope.start_ns)} – {seconds(scope.end_ns)}  {_sizes(scope)}{printable(scope.name, max(24, width - 90))}"
-            f"  (process {scope.pid})"
+            f"  {seconds(scope.start_ns)} – {seconds(scope.end_ns)} "
+            f" {_sizes(scope)}{printable(scope.name, max(24, width - 90))}  (process {scope.pid})"
         )
 
 

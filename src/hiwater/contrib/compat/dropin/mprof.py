@@ -22,8 +22,9 @@ from hiwater.contrib.compat.memory_profiler.mprof import (
 )
 
 __all__ = [
-    "attach_action", "clean_action", "filter_mprofile_mem_usage_by_function", "function_labels", "get_profile_filenames",
-    "list_action", "main", "peak_action", "plot_action", "read_mprofile_file", "rm_action", "run_action",
+    "attach_action", "clean_action", "filter_mprofile_mem_usage_by_function", "function_labels",
+    "get_profile_filenames", "list_action", "main", "peak_action", "plot_action", "read_mprofile_file", "rm_action",
+    "run_action",
 ]  # fmt: skip
 
 if __name__ == "__main__":

@@ -63,8 +63,8 @@ class CodeMap(dict):  # type: ignore[type-arg]  # a dict of what memory_profiler
                 _add(measured, code.co_firstlineno, used, used, function.calls)
             for line in function.lines:
                 _add(
-                    measured, line.line, line.resident_bytes / BYTES_PER_MIB, line.resident_highest_bytes / BYTES_PER_MIB,
-                    line.calls,
+                    measured, line.line, line.resident_bytes / BYTES_PER_MIB,
+                    line.resident_highest_bytes / BYTES_PER_MIB, line.calls,
                 )  # fmt: skip
 
     def items(self) -> Iterator[tuple[str, Iterator[tuple[int, Figures | None]]]]:  # type: ignore[override]
@@ -205,7 +205,7 @@ class CompatLineProfiler:
 
         sys.stdout.write(
             f"Current memory {used_bytes / BYTES_PER_MIB:.2f} MiB exceeded the maximum of {self.max_mem:.2f} MiB\n"
-            f"Stepping into the debugger \n"
+            "Stepping into the debugger \n"
         )
         debugger = Pdb(nosigint=True)
         self.disable()

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 _SHORT = "f:c:Drg:qT:"
 _LONG = {
-    "function=": "f", "column=": "c", "no_default_columns": "D", "no-default-columns": "D", "return-profiler": "r", "gpu=": "g",
-    "quiet": "q", "dump-profile=": "T",
+    "function=": "f", "column=": "c", "no_default_columns": "D", "no-default-columns": "D", "return-profiler": "r",
+    "gpu=": "g", "quiet": "q", "dump-profile=": "T",
 }  # fmt: skip
 
 

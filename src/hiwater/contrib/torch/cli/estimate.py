@@ -23,8 +23,11 @@ _FORMATS = ("text", "json", "html")
 PARSER = {
     "usage": "hiwater estimate [options] (SCRIPT:FUNCTION | -m MODULE:FUNCTION)",
     "usual": ("-m", "-d", "--mode", "-b", "--largest-batch"),
-    "description": "Computes what a step would need on a card: it runs the step on tensors that have sizes and no memory.",
-    "epilog": """the function returns (module, inputs), (module, inputs, optimizer) or (module, inputs, optimizer, loss);
+    "description": (
+        "Computes what a step would need on a card: it runs the step on tensors that have sizes and no memory."
+    ),
+    "epilog": """\
+the function returns (module, inputs), (module, inputs, optimizer) or (module, inputs, optimizer, loss);
 if it has an argument batch_size, --batch and --largest-batch work.
 
 examples:
@@ -66,7 +69,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         dest="tries",
         default="",
         metavar="CHANGES",
-        help="run the step also with each of these changes: checkpointing, bf16, optimizer, batch (half of it), or all; + joins several",
+        help=(
+            "run the step also with each of these changes: checkpointing, bf16, optimizer, batch (half of it), or all;"
+            " + joins several"
+        ),
     )
     parser.add_argument(
         "--dtype", metavar="TYPE", help="convert the module and its inputs to this type: fp32, fp16 or bf16"

@@ -140,11 +140,11 @@ def _request(
             "give a larger device or a smaller context",
         )
     return {
-        "task": task, "is_card": card is not None, "device": card.name if card else "cpu", "total_bytes": card.total_bytes if card else None,
-        "context_bytes": context_bytes if card else 0,
-        "capability": card.capability if card else None, "processors": card.processors if card else None, "mode": mode, "steps": steps, "accumulate": accumulate,
-        "dtype": None if dtype is None else str(dtype), "autocast": None if autocast is None else str(autocast),
-        "ranks": ranks,
+        "task": task, "is_card": card is not None, "device": card.name if card else "cpu",
+        "total_bytes": card.total_bytes if card else None, "context_bytes": context_bytes if card else 0,
+        "capability": card.capability if card else None, "processors": card.processors if card else None, "mode": mode,
+        "steps": steps, "accumulate": accumulate, "dtype": None if dtype is None else str(dtype),
+        "autocast": None if autocast is None else str(autocast), "ranks": ranks,
     }  # fmt: skip
 
 

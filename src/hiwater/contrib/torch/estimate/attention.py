@@ -95,7 +95,8 @@ def _is_composite(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, m
 
 
 def _composite(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None, dropout_p: float, is_causal: bool
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
+    mask: torch.Tensor | None, dropout_p: float, is_causal: bool,
 ) -> torch.Tensor:  # fmt: skip
     """`_scaled_dot_product_attention_math` of ATen's attention.cpp."""
     query = query * 1.0

@@ -36,7 +36,8 @@ def explained(is_import: bool = False) -> Iterator[None]:
         operator = str(getattr(error, "func", error))
         raise StepNeedsValues(
             f"{_line(error)} {_READS.get(operator, f'needs values ({operator})')}, but an estimate knows only sizes",
-            "keep it out of the step that you hand over (log outside of it), or replace it by a constant of the expected size",
+            "keep it out of the step that you hand over (log outside of it), or replace it by a constant of the"
+            " expected size",
         ) from error
     except (Exception, SystemExit) as error:
         if "numpy() is not supported for tensor subclasses" in str(error):
@@ -47,7 +48,8 @@ def explained(is_import: bool = False) -> Iterator[None]:
         if "`fused=True` requires" in str(error):
             raise StepFailed(
                 f"{_line(error)} uses a fused optimizer, which this torch ({torch.__version__}) has only on a card",
-                "leave fused out for the estimate, which is then too high by foreach's temporaries, or use a newer torch",
+                "leave fused out for the estimate, which is then too high by foreach's temporaries, or use a newer"
+                " torch",
             ) from error
         if any(words in str(error) for words in _OF_FIRST_FSDP):
             raise StepFailed(
@@ -58,7 +60,8 @@ def explained(is_import: bool = False) -> Iterator[None]:
         message = " ".join(str(error).split())[:300]
         raise StepFailed(
             f"{what} failed at {_line(error)} with {type(error).__name__}{': ' + message if message else ''}",
-            "run it on the CPU first; on a card it would have to work, too. Real devices, files of weights and values cannot be used",
+            "run it on the CPU first; on a card it would have to work, too. Real devices, files of weights and values"
+            " cannot be used",
         ) from error
 
 

@@ -110,7 +110,8 @@ def _unpacked(text: str, code: int) -> Any:
         ending = f"signal {-code}" if code < 0 else f"exit code {code}"
         raise EstimateFailed(
             f"the process made for the estimate died with {ending}",
-            "what it wrote on stderr says more; a function that is named, estimate('script.py:build'), runs in a new interpreter",
+            "what it wrote on stderr says more; a function that is named, estimate('script.py:build'), runs in a new"
+            " interpreter",
         )
     reply = json.loads(text)
     if "error" in reply:

@@ -79,9 +79,11 @@ def notes(count: int | None) -> list[str]:
     if not are_in_use():
         asked = f"{count} ranks were asked for, but the program made no process group: it runs as if it were alone"
         return [asked] if count is not None and count > 1 else []
-    return [
-        f"this is process {dist.get_rank()} of {dist.get_world_size()}; NCCL's own buffers, some hundred MiB outside of torch's allocator, are not counted"
-    ]
+    others = (
+        f"this is process {dist.get_rank()} of {dist.get_world_size()}; NCCL's own buffers, some hundred MiB outside of"
+        " torch's allocator, are not counted"
+    )
+    return [others]
 
 
 def category() -> str:

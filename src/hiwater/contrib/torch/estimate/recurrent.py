@@ -218,7 +218,8 @@ class _Recurrent(torch.autograd.Function):  # type: ignore[misc]  # torch is unt
 
     @staticmethod
     def forward(
-        ctx: Any, network: Network, training: bool, has_bias: bool, count: int, inputs: torch.Tensor, *others: torch.Tensor
+        ctx: Any, network: Network, training: bool, has_bias: bool, count: int,
+        inputs: torch.Tensor, *others: torch.Tensor,
     ) -> tuple[torch.Tensor, ...]:  # fmt: skip
         states, weights = others[:count], others[count:]
         laid_out = inputs.contiguous()

@@ -20,7 +20,10 @@ from hiwater.contrib.torch.estimate.hidden import HiddenStorage
 _WARP, _MAX_THREADS, _VECTOR = 32, 512, 4
 _MIN_VALUES, _MAX_VALUES = 16, 256  # that a thread reads
 _aten = torch.ops.aten
-_DIM_AT = {_aten.sum: 1, _aten.mean: 1, _aten.nansum: 1, _aten.prod: 1, _aten.amax: 1, _aten.amin: 1, _aten.linalg_vector_norm: 2}  # fmt: skip
+_DIM_AT = {
+    _aten.sum: 1, _aten.mean: 1, _aten.nansum: 1, _aten.prod: 1, _aten.amax: 1, _aten.amin: 1,
+    _aten.linalg_vector_norm: 2,
+}  # fmt: skip
 
 _IN_INT64 = frozenset((_aten.sum, _aten.prod, _aten.cumsum, _aten.cumprod))  # these convert smaller integers first
 

@@ -99,16 +99,18 @@ def _heading(estimate: EstimateData) -> list[Text]:
     peak = f"peak {least}{_range(estimate.peak_allocated_bytes, estimate.most_allocated_bytes)} allocated"
     if estimate.peak_reserved_bytes is not None:
         peak += (
-            f", {_range(estimate.peak_reserved_bytes, estimate.most_reserved_bytes)} reserved, {size(estimate.peak_used_bytes or 0)} used with a context of "
-            f"{size(estimate.context_bytes)} (assumed)"
+            f", {_range(estimate.peak_reserved_bytes, estimate.most_reserved_bytes)} reserved,"
+            f" {size(estimate.peak_used_bytes or 0)} used with a context of {size(estimate.context_bytes)} (assumed)"
         )
     reached_by = estimate.at_peak["reached_by"]
     lines = [
         Text(
-            f"{printable(estimate.target, 80)} · {mode}{batch} · {estimate.parameters:,} parameters · estimated, not measured"
+            f"{printable(estimate.target, 80)} · {mode}{batch} · {estimate.parameters:,} parameters · estimated, not"
+            " measured"
         ),
         Text(
-            f"{peak}: step {estimate.at_peak['step']}, {estimate.at_peak['phase']}, reached by {size(reached_by['bytes'])} for {_reached(estimate)}"
+            f"{peak}: step {estimate.at_peak['step']}, {estimate.at_peak['phase']}, reached by"
+            f" {size(reached_by['bytes'])} for {_reached(estimate)}"
         ),
     ]
     if estimate.total_bytes is not None:
@@ -124,8 +126,8 @@ def verdict(estimate: EstimateData) -> str:
     margin = estimate.margin_bytes or 0
     if estimate.fits is None:
         return (
-            f"unknown whether it fits on {card}: the figures are known to be too low ({'; '.join(estimate.low_because)}); "
-            f"without that {size(margin)} are to spare"
+            f"unknown whether it fits on {card}: the figures are known to be too low"
+            f" ({'; '.join(estimate.low_because)}); without that {size(margin)} are to spare"
         )
     if not estimate.fits:
         return f"does not fit on {card}: {size(-margin)} are missing"
@@ -214,8 +216,8 @@ def _search_parts(search: Search) -> list[RenderableType]:
         if search.low_because:
             larger = "" if not search.is_bounded else f"no batch above {search.batch_size} fits; "
             answer = (
-                f"unknown: {larger}whether {search.batch_size} does is not known, as the figures are known to be too low "
-                f"({'; '.join(search.low_because)})"
+                f"unknown: {larger}whether {search.batch_size} does is not known, as the figures are known to be too"
+                f" low ({'; '.join(search.low_because)})"
             )
     else:
         answer = "not even the smallest batch fits"

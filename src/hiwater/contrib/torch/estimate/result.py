@@ -16,7 +16,10 @@ NOT_COUNTED = (
     "NCCL's buffers, and other processes on the card",
     "fragmentation beyond the model: max_split_size_mb, CUDA graphs' private pools, other libraries' pools",
     "growth of the context as more kernels are loaded; the figure for it is an assumption",
-    "what data-dependent shapes would add, and tensors that stay on the host in the real program but are used in the step here",
+    (
+        "what data-dependent shapes would add, and tensors that stay on the host in the real program but are used in"
+        " the step here"
+    ),
 )
 
 

@@ -14,7 +14,8 @@ import torch
 _RECURRENT = {"lstm": "LSTM", "gru": "GRU", "rnn_tanh": "RNN", "rnn_relu": "RNN"}
 _NATIVE = "the native workspace and reserve are not seen"
 _COMPILED = (  # of `compiled…` in benchmarks/estimate_score
-    "torch.compile", "inductor's own buffers are not seen; four trainings on an H100 needed 0.69 to 1.46 times the estimate",
+    "torch.compile",
+    "inductor's own buffers are not seen; four trainings on an H100 needed 0.69 to 1.46 times the estimate",
 )  # fmt: skip
 _ran: set[tuple[str, str]] = set()
 

@@ -182,9 +182,11 @@ def _note_on_unowned(job: Any) -> list[str]:
     size = sum(one.untyped_storage().nbytes() for one in unowned)
     if not size:
         return []
-    return [
-        f"backward reaches {size:,} bytes of tensors of no module or optimizer in sight, which may be counted late: return their module"
-    ]
+    note = (
+        f"backward reaches {size:,} bytes of tensors of no module or optimizer in sight, which may be counted late:"
+        " return their module"
+    )
+    return [note]
 
 
 def _notes_on(job: Any, is_card: bool) -> list[str]:
@@ -200,7 +202,8 @@ def _notes_on(job: Any, is_card: bool) -> list[str]:
         notes.append("torch's fused inference path for encoder layers is off here: with it the step may need less")
     if not job.is_training and any(isinstance(part, nn.TransformerEncoder) for part in parts):
         notes.append(
-            "with a padding mask torch may leave padded positions out, which is not done here: with it the step needs less"
+            "with a padding mask torch may leave padded positions out, which is not done here: with it the step needs"
+            " less"
         )
     return notes
 

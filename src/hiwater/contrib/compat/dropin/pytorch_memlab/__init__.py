@@ -12,8 +12,8 @@ from hiwater.contrib.torch.courtesy import Courtesy
 from hiwater.contrib.torch.line_decorators import clear_global_line_profiler, profile, profile_every, set_target_gpu
 
 __all__ = [
-    "Courtesy", "LineProfiler", "MemReporter", "clear_global_line_profiler", "load_ipython_extension", "profile", "profile_every",
-    "set_target_gpu",
+    "Courtesy", "LineProfiler", "MemReporter", "clear_global_line_profiler", "load_ipython_extension", "profile",
+    "profile_every", "set_target_gpu",
 ]  # fmt: skip
 
 
