@@ -136,6 +136,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Tables:
     return opening.read(folder / "run.hiw")
 
 
+@pytest.mark.once
 def test_groups_do_not_overlap_and_figures_add_up(tables: Tables) -> None:
     found = find_holders(tables, limit=10_000)
     (search,) = read_searches(tables)
@@ -146,6 +147,7 @@ def test_groups_do_not_overlap_and_figures_add_up(tables: Tables) -> None:
     assert (held == search.paths["bytes"]).all(), "each path's blocks add up to its bytes"
 
 
+@pytest.mark.once
 @settings(max_examples=rounds(100))
 @given(st.data())
 def test_a_damaged_search_is_an_error_of_ours_or_is_shown(tables: Tables, data: st.DataObject) -> None:
@@ -163,6 +165,7 @@ def test_a_damaged_search_is_an_error_of_ours_or_is_shown(tables: Tables, data: 
         assert isinstance(error, CaptureError) or error.exit_code == 2
 
 
+@pytest.mark.once
 def test_a_million_classes_and_deep_structures_stay_within_bounds(tmp_path: Path) -> None:
     source = """
         import hiwater

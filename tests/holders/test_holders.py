@@ -225,6 +225,7 @@ def test_no_reference_count_no_finalizer_and_no_state_of_the_collector_changes(t
     assert done.stdout == "same\n"
 
 
+@pytest.mark.once
 def test_who_waits_for_children_does_not_notice_the_copy(tmp_path: Path) -> None:
     source = """
         import os, signal, threading
@@ -252,6 +253,7 @@ def test_who_waits_for_children_does_not_notice_the_copy(tmp_path: Path) -> None
     run_hiwater("run", "--no-children", "program.py", folder=tmp_path, check=True)
 
 
+@pytest.mark.once
 def test_the_kernel_ends_the_copy_before_the_program_if_memory_runs_out(tmp_path: Path) -> None:
     source = """
         import os, threading
@@ -469,6 +471,7 @@ def test_a_main_thread_in_c_code_is_a_refusal_with_its_reason(tmp_path: Path, gr
     assert "its main thread has run no Python" in done.stderr and "sleep" in done.stderr
 
 
+@pytest.mark.once
 def test_the_process_with_the_largest_objects_is_shown_of_a_run(tmp_path: Path) -> None:
     source = """
         import multiprocessing, os
@@ -495,6 +498,7 @@ def test_the_process_with_the_largest_objects_is_shown_of_a_run(tmp_path: Path) 
         assert (f"shows process {pid}" in done.stderr) is ("--pid" not in words)
 
 
+@pytest.mark.once
 def test_wrong_words_say_what_is_wrong(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text("pass\n")
     run_hiwater("run", "-q", "-o", "none.hiw", "program.py", folder=tmp_path, check=True)
@@ -519,6 +523,7 @@ def test_wrong_words_say_what_is_wrong(tmp_path: Path) -> None:
 # --- on the page and in a notebook ------------------------------------------------------------------------------------
 
 
+@pytest.mark.once
 def test_the_page_has_the_groups_of_json(tmp_path: Path) -> None:
     source = """
         class Row:
@@ -537,6 +542,7 @@ def test_the_page_has_the_groups_of_json(tmp_path: Path) -> None:
     assert "object_holders" not in Page((tmp_path / "page.html").read_text("utf-8")).capture
 
 
+@pytest.mark.once
 def test_in_a_notebook(tmp_path: Path) -> None:
     skip_without("nbclient")
     cells = [

@@ -205,6 +205,7 @@ def test_scopes_inside_a_sampled_recording_do_not_claim_to_be_exact(tmp_path: Pa
     assert held
 
 
+@pytest.mark.once
 def test_every_view_shows_the_error(tmp_path: Path) -> None:
     capture = str(run(tmp_path, "sampled", "--sample", "64KiB").path)
     report = [sys.executable, "-m", "hiwater", "report", capture]

@@ -263,6 +263,7 @@ def really(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return run_hiwater("run", "-o", "a.hiw", *words, folder=folder)
 
 
+@pytest.mark.once
 def test_a_report_can_be_had_at_once(engine: None, tmp_path: Path) -> None:
     done = really(tmp_path, "--format", "text", "-c", "held = bytearray(50_000_000); print('out')")
     assert done.returncode == 0, done.stderr

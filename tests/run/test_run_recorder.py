@@ -128,6 +128,7 @@ def test_full_garbage_collections_are_marked_with_their_number(engine: None, tmp
     assert [marker.at_ns for marker in capture.markers] == sorted(marker.at_ns for marker in capture.markers)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     ("refused", "said", "exactness"),
     [
