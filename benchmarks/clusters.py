@@ -30,7 +30,7 @@ from pathlib import Path
 from hiwater.contrib.cluster.job import JobCaptures
 with JobCaptures(sys.argv[2], engine="test") as job:
     for path in sorted(Path(sys.argv[1]).glob("*.z")):
-        job.add_bytes(path.read_bytes())
+        job.add_pieces([path.read_bytes()])
     job.write()
 """
 

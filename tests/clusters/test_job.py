@@ -166,9 +166,9 @@ def test_a_damaged_capture_counts_as_not_recorded(tmp_path: Path) -> None:
     pieces = list(worker.pieces(tmp_path / "good.hiw"))
     with JobCaptures(tmp_path / "job.hiw", engine="test") as job:
         assert not job.add_file(tmp_path / "foreign", "w2", "node")
-        assert not job.add_bytes(pieces[0][:-9], "w3")
-        assert not job.add_bytes(b"not compressed", "w4")
-        assert job.add_bytes(pieces[0], "w1")
+        assert not job.add_pieces([pieces[0][:-9]], "w3")
+        assert not job.add_pieces([b"not compressed"], "w4")
+        assert job.add_pieces(pieces[:1], "w1")
         assert job.captures == 1
         job.write()
     run = hiwater.open_run(tmp_path / "job.hiw")

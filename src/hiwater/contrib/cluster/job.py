@@ -51,10 +51,6 @@ class JobCaptures:
         self._rows += rows
         return True
 
-    def add_bytes(self, data: bytes, worker: str = "", host: str = "") -> bool:
-        """Add a capture that was compressed by zlib into one piece."""
-        return self.add_pieces([data], worker, host)
-
     def add_pieces(self, pieces: Iterable[bytes], worker: str = "", host: str = "") -> bool:
         """Add a capture that arrives as `worker.pieces()` made it. If it is damaged, the worker counts as not recorded,
         and the result is False.

@@ -7,6 +7,7 @@ import os
 import time
 from contextlib import suppress
 
+from hiwater._os import procfs
 from hiwater.contrib.cluster import worker
 
 TYPE_CHECKING = False
@@ -164,13 +165,9 @@ class Task:
 
 def _resident_and_shared() -> tuple[int, int]:
     """Bytes of this process in RAM, and of those the shared memory (RssShmem)."""
-    found = {}
     try:
         with open("/proc/self/status", "rb") as file:
-            for line in file:
-                name, _, value = line.partition(b":")
-                if name in {b"VmRSS", b"RssShmem"}:
-                    found[name] = int(value.split()[0]) << 10
+            text = file.read()
+        return max(0, procfs.field_bytes(text, b"\nVmRSS:")), max(0, procfs.field_bytes(text, b"\nRssShmem:"))
     except (OSError, ValueError, IndexError):
         return 0, 0
-    return found.get(b"VmRSS", 0), found.get(b"RssShmem", 0)
