@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import example_captures
+from children import run_hiwater
 from places import HELPERS
 from recording import child_environment
 
@@ -28,8 +30,9 @@ def there(system: str, folder: Path, *words: str | Path) -> subprocess.Completed
     return ran(folder, HELPERS / "elsewhere.py", system, *words)
 
 
+@functools.cache
 def here(folder: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
-    return ran(folder, "-m", "hiwater", *words)
+    return run_hiwater(*words, folder=folder)
 
 
 def ran(folder: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
