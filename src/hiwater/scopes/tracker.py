@@ -5,19 +5,19 @@ The figures of a block are in `t.usage`: `with hiwater.track("load") as t: ...`,
 
 from __future__ import annotations
 
-import functools
 import sys
 import threading
 from collections import deque
 
 from hiwater._os import unrecorded
+from hiwater.scopes import calls
 from hiwater.scopes.manager import SCOPE_MANAGER
 from hiwater.scopes.scope import Scope
 from hiwater.scopes.usage import Usage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Sequence
+    from collections.abc import Callable, Sequence
     from typing import Any, TypeVar, overload
 
     from hiwater.scopes.logs import Log, Sampling
@@ -152,7 +152,7 @@ class Tracker(_Shown):
         first step to their end, including waits."""
         if not self.name:
             self.name = getattr(function, "__qualname__", repr(function))
-        wrapped: Any = functools.update_wrapper(_wrapper(self, function), function)
+        wrapped = calls.wrapped(function, lambda: self)
         wrapped.tracker = self
         measured: Function = wrapped
         return measured
@@ -293,53 +293,3 @@ def _place() -> tuple[int, int]:
     if asyncio is not None and asyncio._get_running_loop() is not None:
         task = asyncio.current_task()
     return threading.get_ident(), id(task) if task is not None else 0
-
-
-def _wrapper(tracker: Tracker, function: Callable[..., Any]) -> Any:
-    import inspect
-
-    if inspect.iscoroutinefunction(function):
-
-        async def measured_coroutine(*args: Any, **kwargs: Any) -> Any:
-            with tracker:
-                return await function(*args, **kwargs)
-
-        return measured_coroutine
-    if inspect.isasyncgenfunction(function):
-        return _stream_wrapper(tracker, function)
-    if inspect.isgeneratorfunction(function):
-
-        def measured_generator(*args: Any, **kwargs: Any) -> Any:
-            with tracker:
-                return (yield from function(*args, **kwargs))
-
-        return measured_generator
-
-    def measured(*args: Any, **kwargs: Any) -> Any:
-        with tracker:
-            return function(*args, **kwargs)
-
-    return measured
-
-
-def _stream_wrapper(tracker: Tracker, function: Callable[..., Any]) -> Any:
-    async def measured_stream(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
-        with tracker:
-            source = function(*args, **kwargs)
-            try:
-                item = await anext(source)
-                while True:
-                    try:
-                        sent = yield item
-                    except GeneratorExit:
-                        raise
-                    except BaseException as error:  # noqa: BLE001 - the source handles whatever the consumer throws
-                        item = await source.athrow(error)
-                    else:
-                        item = await source.asend(sent)
-            except StopAsyncIteration:
-                return
-            finally:
-                await source.aclose()
-
-    return measured_stream

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import linecache
@@ -18,6 +19,7 @@ from hiwater.lines import wrapping
 from hiwater.lines.functions import codes_of
 from hiwater.sampling import backends
 from hiwater.sampling.usage import memory_usage
+from hiwater.scopes import calls
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -237,62 +239,18 @@ class _Limit:
 def wrapped(thing: Any, begin: Callable[[], object], end: Callable[[], object]) -> Any:
     """`thing`, a function or what decorators make of one, with calls of `begin` and `end` around each call of its
     Python code."""
-    found = wrapping.with_functions(thing, lambda func: _wrapped_function(func, begin, end))
-    is_opaque = found is thing and callable(thing) and not isinstance(thing, type)
-    if is_opaque:
-        return _wrapped_function(thing, begin, end)
-    return found
 
-
-def _wrapped_function(
-    func: Callable[..., Any], begin: Callable[[], object], end: Callable[[], object]
-) -> Callable[..., Any]:
-    if inspect.iscoroutinefunction(func):
-
-        @functools.wraps(func)
-        async def run_coroutine(*args: Any, **kwargs: Any) -> Any:
-            begin()
-            try:
-                return await func(*args, **kwargs)
-            finally:
-                end()
-
-        return run_coroutine
-    if inspect.isasyncgenfunction(func):
-
-        @functools.wraps(func)
-        async def run_async_generator(*args: Any, **kwargs: Any) -> Any:
-            begin()
-            generator = func(*args, **kwargs)
-            try:
-                async for value in generator:
-                    yield value
-            finally:
-                await generator.aclose()
-                end()
-
-        return run_async_generator
-    if inspect.isgeneratorfunction(func):
-
-        @functools.wraps(func)
-        def run_generator(*args: Any, **kwargs: Any) -> Any:
-            begin()
-            try:
-                return (yield from func(*args, **kwargs))
-            finally:
-                end()
-
-        return run_generator
-
-    @functools.wraps(func)
-    def run(*args: Any, **kwargs: Any) -> Any:
+    @contextlib.contextmanager
+    def around() -> Iterator[None]:
         begin()
         try:
-            return func(*args, **kwargs)
+            yield
         finally:
             end()
 
-    return run
+    found = wrapping.with_functions(thing, lambda func: calls.wrapped(func, around))
+    is_opaque = found is thing and callable(thing) and not isinstance(thing, type)
+    return calls.wrapped(thing, around) if is_opaque else found
 
 
 class _PerCall(threading.local):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import logging
 import sys
 import threading
@@ -14,6 +13,7 @@ from contextlib import contextmanager
 from hiwater._os.sizes import BYTES_PER_MIB
 from hiwater.sampling import backends, scope_file
 from hiwater.sampling.usage import memory_usage
+from hiwater.scopes import calls
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -58,32 +58,10 @@ class TimeStamper:
         with self._noted(block, f"{block.__module__}.{name}"):
             yield block
 
-    def wrap_function(self, func: Callable[..., Any]) -> Callable[..., Any]:
+    def wrap_function(self, func: Callable[..., Any]) -> Any:
         """The function wrapped so that its runs are noted."""
         name = f"{func.__module__}.{func.__name__}"
-        if inspect.iscoroutinefunction(func):
-
-            @functools.wraps(func)
-            async def run_coroutine(*args: Any, **kwargs: Any) -> Any:
-                with self._noted(func, name):
-                    return await func(*args, **kwargs)
-
-            return run_coroutine
-        if inspect.isgeneratorfunction(func):
-
-            @functools.wraps(func)
-            def run_generator(*args: Any, **kwargs: Any) -> Any:
-                with self._noted(func, name):
-                    return (yield from func(*args, **kwargs))
-
-            return run_generator
-
-        @functools.wraps(func)
-        def run(*args: Any, **kwargs: Any) -> Any:
-            with self._noted(func, name):
-                return func(*args, **kwargs)
-
-        return run
+        return calls.wrapped(func, lambda: self._noted(func, name))
 
     @contextmanager
     def _noted(self, key: Any, name: str) -> Iterator[None]:
