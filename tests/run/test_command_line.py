@@ -62,6 +62,17 @@ def test_a_word_that_is_not_known_is_answered_with_what_was_probably_meant(
     assert printed.out == "" and said in printed.err and printed.err.count("\n") == 1, printed
 
 
+@pytest.mark.parametrize("verb", [verb for verb in verbs.VERBS if verb != "doctor"])
+def test_a_verb_without_a_word_says_in_one_line_what_is_missing(
+    verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with suppress(SystemExit):
+        assert main([verb]) == 2
+    lines = capfd.readouterr().err.splitlines()
+    assert len(lines) == 1 and re.match(r"hiwater: .+; .+", lines[0])
+
+
 def test_options_of_the_command_that_is_watched_are_its_own(tmp_path: Path) -> None:
     done = run_hiwater("sample", "-q", "--", "echo", "--intervl", "-z", folder=tmp_path, check=True)
     assert done.stdout == "--intervl -z\n"

@@ -40,8 +40,8 @@ class Parser(argparse.ArgumentParser):
         self.add_argument(*names, help=words, **keywords)
 
     def error(self, message: str) -> NoReturn:
-        """Say what is wrong as every message does: the words may come from another program."""
-        super().error(escaped(message))
+        """Say what is wrong and what to do, as every message does: the words may come from another program."""
+        self.exit(2, f"hiwater: {escaped(message)}; `{self.prog} -h` shows what to give\n")
 
     def put_usual_first(self) -> None:
         """Move the other options into a part of their own, once all are added."""
