@@ -121,32 +121,6 @@ FLAGS = {
 class RunArguments:
     """The program and the options. `kind` is "script", "module" or "command"; `program` is its path, name or code."""
 
-    __slots__ = (
-        "arguments",
-        "argv",
-        "children",
-        "device_history",
-        "format",
-        "help",
-        "holders",
-        "kind",
-        "last_words",
-        "limit",
-        "mode",
-        "native",
-        "open",
-        "output",
-        "own",
-        "program",
-        "quiet",
-        "sample",
-        "sample_seed",
-        "snapshot_every",
-        "standby",
-        "usual",
-        "verbose",
-    )
-
     def __init__(self, settings: Settings) -> None:
         self.kind = "script"
         self.program = ""

@@ -92,14 +92,6 @@ class ResidentMeter(Meter):
         """Return the kernel's high-water mark (VmHWM) without a reset; raises OSError."""
         return field_bytes(self._status.read(2048), b"VmHWM:")
 
-    def peak_so_far(self) -> int:
-        """Return the peak since the last reset, without a reset: for readings while scopes are open."""
-        now = self.now()
-        self._seen = max(self._seen, now)
-        if self._refusal is not None:
-            return max(now, self._watch.peak() if self._watch is not None else 0)
-        return max(now, self.high_water_mark())
-
     def read_and_reset(self) -> Reading:
         """Return (resident bytes now, their peak since the last reset, whether nothing else reset the peak), and
         reset the peak."""

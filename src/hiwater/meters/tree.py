@@ -22,10 +22,6 @@ class TreeReading:
     """How many processes count with their RSS, which counts shared pages several times: the sum is then an upper
     bound."""
 
-    @property
-    def is_exact(self) -> bool:
-        return self.by_resident == 0
-
 
 def read(pid: int | None = None) -> TreeReading:
     """Sum the tree below `pid` (this process by default). Processes that end during the reading count nothing."""

@@ -36,14 +36,10 @@ class ScopeManager:
     def __init__(
         self,
         create: Callable[[str], Meter] = meters.create,
-        read_counters: Callable[[], Counters] = counters.read,
         list_devices: Callable[[], list[str]] = meters.device_names,
-        clock_ns: Callable[[], int] = time.perf_counter_ns,
     ) -> None:
         self._create = create
-        self._read_counters = read_counters
         self._list_devices = list_devices
-        self._clock_ns = clock_ns
         # Re-entrant: a signal handler or a finaliser may begin a scope while its thread holds the lock.
         self._lock = threading.RLock()
         self._epoch = 0
@@ -64,7 +60,7 @@ class ScopeManager:
         unrecorded.do(ScopeManager._enter, self, scope)
 
     def _enter(self, scope: Scope) -> None:
-        arrived = self._clock_ns()
+        arrived = time.perf_counter_ns()
         with self._lock:
             scope.slots = self._acquire(scope, self._join_devices(also=scope))
             self._read_and_reset()
@@ -75,8 +71,8 @@ class ScopeManager:
             scope.started_at = time.time()
             scope.spent_ns = -self._spent_ns
             self._open[id(scope)] = scope
-            scope.began = self._read_counters()
-            self._spent_ns += self._clock_ns() - arrived
+            scope.began = counters.read()
+            self._spent_ns += time.perf_counter_ns() - arrived
 
     def exit(self, scope: Scope) -> None:
         """End a scope. Does nothing the second time."""
@@ -85,7 +81,7 @@ class ScopeManager:
     def _exit(self, scope: Scope) -> None:
         if not scope.is_open:
             return
-        ended = self._read_counters()
+        ended = counters.read()
         with self._lock:
             if not scope.is_open:
                 return
@@ -95,7 +91,7 @@ class ScopeManager:
             scope.is_open = False
             del self._open[id(scope)]
             self._release(scope.slots)
-            self._spent_ns += self._clock_ns() - ended[0]
+            self._spent_ns += time.perf_counter_ns() - ended[0]
             scope.spent_ns += self._spent_ns
 
     def restart(self, scope: Scope) -> Scope:
@@ -103,19 +99,19 @@ class ScopeManager:
         return unrecorded.do(ScopeManager._restart, self, scope)
 
     def _restart(self, scope: Scope) -> Scope:
-        arrived = self._clock_ns()
+        arrived = time.perf_counter_ns()
         with self._lock:
             self._join_devices()
             self._read_and_reset()
             following = Scope(scope.name, scope.wanted)
-            self._finish(scope, self._read_counters())
+            self._finish(scope, counters.read())
             following.slots, following.epoch, following.thread = scope.slots, self._epoch, get_ident()
             following.figures = [MeterFigures(slot) for slot in scope.slots]
             following.began, following.started_at = scope.ended, time.time()
             scope.is_open, following.is_open = False, True
             del self._open[id(scope)]
             self._open[id(following)] = following
-            self._spent_ns += self._clock_ns() - arrived
+            self._spent_ns += time.perf_counter_ns() - arrived
             scope.spent_ns += self._spent_ns
             following.spent_ns = -self._spent_ns
             return following
@@ -128,7 +124,7 @@ class ScopeManager:
         with self._lock:
             if not scope.is_open:
                 return scope
-            arrived = self._clock_ns()
+            arrived = time.perf_counter_ns()
             self._join_devices()
             self._read_and_reset()
             seen = Scope(scope.name, scope.wanted)
@@ -140,8 +136,8 @@ class ScopeManager:
                 copy = MeterFigures(figure.slot, came_late=figure.came_late)
                 copy.start, copy.totals = figure.start, figure.totals
                 seen.figures.append(copy)
-            self._finish(seen, self._read_counters())
-            self._spent_ns += self._clock_ns() - arrived
+            self._finish(seen, counters.read())
+            self._spent_ns += time.perf_counter_ns() - arrived
             seen.spent_ns = scope.spent_ns + self._spent_ns
             return seen
 

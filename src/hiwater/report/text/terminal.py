@@ -19,6 +19,7 @@ from hiwater.report.request import Report
 
 _WIDTH_OF_A_FILE = 120
 _NARROWEST = 40  # a terminal that says less is taken for this wide
+_SMALLEST_ROOM = 24  # columns for a name
 
 
 class _Console(Console):
@@ -90,9 +91,9 @@ class Page:
             part.rstrip()
             self.console.print(Text.assemble(" " * hang, part) if number else part, soft_wrap=True)
 
-    def room(self, used: int, at_least: int = 24) -> int:
+    def room(self, used: int) -> int:
         """How long a name may be in a line that needs `used` columns beside it."""
-        return max(at_least, self.width - used)
+        return max(_SMALLEST_ROOM, self.width - used)
 
     def style(self, frame: Frame, *, bold: bool = False) -> Style:
         """How a frame is written: on a terminal as a link (OSC 8) to its file, where that is on this machine."""
