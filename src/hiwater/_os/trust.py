@@ -27,9 +27,8 @@ def obeys_environment() -> bool:
     of a process with other rights than the one that started it."""
     if sys.flags.ignore_environment:
         return False
-    if not hasattr(
-        os, "getresuid"
-    ):  # macOS, whose interpreters do not get rights from their file; Windows, where none does
+    # On macOS interpreters do not get rights from their file, and on Windows no program does.
+    if not hasattr(os, "getresuid"):
         return not hasattr(os, "getuid") or (os.getuid(), os.getgid()) == (os.geteuid(), os.getegid())
     user, effective, saved = os.getresuid()
     if user != effective or user != saved or len(set(os.getresgid())) != 1:
@@ -67,9 +66,8 @@ def _not_regular(path: str | os.PathLike[str]) -> OSError:
 def is_own_folder(path: str) -> bool:
     """Whether a path is a folder of this user's that nobody else may write to, and no link.
     native/session/own_folder.h is the same in the engine."""
-    if not hasattr(
-        os, "O_DIRECTORY"
-    ):  # Windows, where lists of rights decide, which a folder has from the one around it
+    # On Windows lists of rights decide, which a folder has from the one around it.
+    if not hasattr(os, "O_DIRECTORY"):
         return os.path.isdir(path) and os.path.realpath(path) == os.path.abspath(path)
     try:
         folder = os.open(path, getattr(os, "O_PATH", 0) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)

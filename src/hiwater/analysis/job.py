@@ -227,9 +227,8 @@ def _explained(capture: Capture, median: Capture, times: float) -> Outlier:
 def _causes(capture: Capture, median: Capture) -> list[OutlierCause]:
     used, before = _used_by_line(capture), _used_by_line(median)
     grew = islice(compare(median, capture, by="line").lines.grew, _COMPARED)
-    causes = [
-        OutlierCause(one.frames[-1], _used_at(one.after, used) - _used_at(one.before, before)) for one in grew
-    ]  # a line may have other frames in each
+    # A line may have other frames in each.
+    causes = [OutlierCause(one.frames[-1], _used_at(one.after, used) - _used_at(one.before, before)) for one in grew]
     return sorted((one for one in causes if one.more_bytes > 0), key=lambda one: -one.more_bytes)[:_CAUSES]
 
 

@@ -72,10 +72,8 @@ class Sources:
                 if state.st_size > min(_LARGEST_FILE_BYTES, self._left_bytes):
                     return []
                 content = stream.read(state.st_size)
-        except (
-            OSError,
-            ValueError,
-        ):  # such as a file system gone since: a report without this source text is still right
+        except (OSError, ValueError):
+            # Such as a file system gone since: a report without this source text is still right.
             return []
         if not path.endswith(_SUFFIXES) and not _is_script(content):
             return []

@@ -208,9 +208,8 @@ def rows_of_paths(tables: Tables, node: Ints) -> PathRows:
 def _largest_part(row_of: Ints, part_of: Ints, values: Ints, rows: int) -> tuple[list[int], list[int]]:
     """For each row, the part with the largest sum of `values`, the smallest number of equal ones, and that sum."""
     parts = int(part_of.max(initial=0)) + 1
-    pairs, back = np.unique(
-        row_of * parts + part_of, return_inverse=True
-    )  # one number each: rows of a matrix sort ten times slower
+    # One number each: rows of a matrix sort ten times slower.
+    pairs, back = np.unique(row_of * parts + part_of, return_inverse=True)
     row, part = np.divmod(pairs, parts)
     summed = sums.sum_at(len(pairs), back, values)
     order = np.lexsort((part, -summed, row))

@@ -222,9 +222,8 @@ def _largest(parent: Ints, held: Ints) -> tuple[Ints, Ints]:
     """The MOST_NODES nodes that hold most with all that they called, and for each node the place among these of the
     nearest one at or above it."""
     whole = sums.sum_upwards(parent, held)
-    kept = np.sort(
-        np.lexsort((np.arange(len(parent)), -whole))[:MOST_NODES]
-    )  # of equal ones the caller, which comes first
+    # Of equal ones the callers, which come first.
+    kept = np.sort(np.lexsort((np.arange(len(parent)), -whole))[:MOST_NODES])
     is_kept = np.zeros(len(parent), bool)
     is_kept[kept] = True
     nearest = follow(np.where(is_kept, np.arange(len(parent)), parent))

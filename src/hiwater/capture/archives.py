@@ -18,9 +18,8 @@ DAMAGE = (
 )  # fmt: skip
 """What zipfile and zlib raise for files that were damaged, beside OSError for places that are none."""
 
-_END = struct.Struct(
-    "<4s4H2LH"
-)  # at the end of the file: of the directory, its place, and of a comment, which hiwater writes none of
+# At the end of the file: of the directory, its place, and of a comment, which hiwater writes none of.
+_END = struct.Struct("<4s4H2LH")
 _LOCATOR = struct.Struct("<4sLQL")  # before it, in an archive of more than 4 GiB or 65,535 members
 _LARGE_END = struct.Struct("<4sQ2H2L4Q")  # before that
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # the only ones that hiwater writes, and whose memory is bounded

@@ -20,9 +20,8 @@ archive: holes and zeros cost whoever made it nothing. The tables of a recording
 LARGEST_FIGURE = 1 << 62
 """Of unsigned numbers: no count, time or size is larger, and two of them can be added up."""
 LONGEST_ARGUMENTS = 1 << 17  # characters of a command's arguments, as JSON; of longer ones the first are read
-LONGEST_NAME_BYTES = (
-    4096  # of a function, a file and the like; of longer ones the beginning is read, as facts they are not there
-)
+# Of a function, a file and the like; of longer ones the beginning is read, as facts they are not there.
+LONGEST_NAME_BYTES = 4096
 
 OTHER_FIGURES = {
     ("codes", "kind"): (1 << 16) - 1, ("codes", "first_line"): (1 << 32) - 1, ("nodes", "line"): (1 << 32) - 1,

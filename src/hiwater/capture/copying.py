@@ -82,9 +82,8 @@ def _repair(content: bytearray, before: dict[str, Any], after: dict[str, Any], s
     for what in ("bytes", "blocks"):
         header[f"live_{what}"] = accounts[f"live_{what}"].sum()
         header[f"slice_peak_{what}"] = np.where(is_saved, accounts[f"saved_{what}"], accounts[f"live_{what}"]).sum()
-    if (
-        header["slice_peak_bytes"] < header["live_bytes"]
-    ):  # the peak rose while accounts were copied: it is what is live
+    # The peak rose while accounts were copied: it is what is live.
+    if header["slice_peak_bytes"] < header["live_bytes"]:
         header["generation"] += 1
         for what in ("bytes", "blocks"):
             header[f"slice_peak_{what}"] = header[f"live_{what}"]

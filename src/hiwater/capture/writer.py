@@ -221,12 +221,8 @@ class CaptureWriter:
         portable.write_all_at(self._file, text.ljust(SCHEMA_BYTES), HEADER_BYTES)
         os.ftruncate(self._file, FIRST_EXTENT_OFFSET)
         self.string("")
-        for name in (
-            "codes",
-            "nodes",
-            "accounts",
-            "account_peaks",
-        ):  # record 0 is "nothing" in each, as in the engine's
+        # Record 0 is "nothing" in each, as in the engine's.
+        for name in ("codes", "nodes", "accounts", "account_peaks"):
             table = self._tables[name]
             table.pending += bytes(table.record_bytes)
             table.count += 1

@@ -7,12 +7,8 @@ import types
 from collections.abc import Iterator
 from types import CodeType
 
-_HOLDERS = (
-    functools.partial,
-    functools.partialmethod,
-    functools.cached_property,
-    functools.singledispatchmethod,
-)  # in `func`
+# What has a function in `func`.
+_HOLDERS = (functools.partial, functools.partialmethod, functools.cached_property, functools.singledispatchmethod)
 _LONGEST_CHAIN = 100  # of nested wrappers, in case they form a circle
 
 

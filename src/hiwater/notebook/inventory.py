@@ -25,11 +25,8 @@ _STEP = 8  # the sampling rate falls by this factor until no more than MOST_PART
 _LOWEST_RATE = 2.0**-18  # or to this: then figures are "at least"
 _SMALL = 256  # elements: a container of fewer is not sampled
 _DISTINCT = 65_536  # nor is one with fewer different elements than this, times the rate
-_MIX, _MASK, _HASHES = (
-    0x9E3779B97F4A7C15,
-    (1 << 64) - 1,
-    1 << 64,
-)  # of an identity: all rates select from one even order
+# Of identities they make one even order, from which all rates select.
+_MIX, _MASK, _HASHES = (0x9E3779B97F4A7C15, (1 << 64) - 1, 1 << 64)
 
 
 @dataclass(frozen=True, slots=True)

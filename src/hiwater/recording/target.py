@@ -18,9 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from types import CodeType, ModuleType
 
-_START_BYTES = (
-    1024  # of a program: an installer that begins it with /bin/sh, for a long path, names Python in the second line
-)
+# Of a program: an installer that begins it with /bin/sh, for a long path, names Python in the second line.
+_START_BYTES = 1024
 # Up to 3.14, the interpreter gives the __main__ of a script this name.
 _CACHED: dict[str, object] = {} if sys.version_info >= (3, 15) else {"__cached__": None}
 

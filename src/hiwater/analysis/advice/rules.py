@@ -43,10 +43,8 @@ def object_columns(recorded: Recorded) -> Iterator[Finding]:
 
 
 _MANY_TIMES = 16  # so often a container was allocated anew while it grew
-_ASKED_FOR = (
-    "",
-    "numpy",
-)  # whose blocks have the size that the line asked for; buffers inside other libraries are their own affair
+# Whose blocks have the size that the line asked for; buffers inside other libraries are their own affair.
+_ASKED_FOR = ("", "numpy")
 _CONDITION = "Leave it if the program reads the zeros there, or needs the room at other times: it takes no RAM."
 _MEASURED = "allocated and in no residency snapshot in RAM, exact to a page"
 

@@ -83,6 +83,5 @@ def _process_group() -> Any:
 _FINDERS: dict[str, Callable[[], Any]] = {
     "dask": _dask_client, "spark": _spark_context, "ray": _ray, "torch_distributed": _process_group,
 }  # fmt: skip
-_PACKAGES = {
-    "torch_distributed": "hiwater.contrib.cluster."
-}  # of functions that have no module of their own below `hiwater`
+# The packages of functions that have no module of their own below `hiwater`.
+_PACKAGES = {"torch_distributed": "hiwater.contrib.cluster."}

@@ -83,9 +83,8 @@ class Doors:
     def _read_peaks(self, index: int) -> dict[str, tuple[int, int]]:
         nested = self.statistics(index)
         before = self._last_read.get(index)
-        if (
-            before is not None and before[0] == nested
-        ):  # true after most lines of a program, and the comparison is cheap
+        # True after most lines of a program, and the comparison is cheap.
+        if before is not None and before[0] == nested:
             return before[1]
         found = currents_and_peaks(nested)
         self._last_read[index] = nested, found
@@ -101,9 +100,8 @@ class Doors:
         if any(peaks.in_use or peaks.owes for peaks in self._peaks.values()):
             return
         for name, ours in self._ours.items():
-            if (
-                getattr(self._module, name, None) is ours
-            ):  # else another replacement wraps ours, which stays and does no harm
+            # Otherwise another replacement wraps ours, which stays and does no harm.
+            if getattr(self._module, name, None) is ours:
                 setattr(self._module, name, self._theirs.pop(name))
         self._ours = {name: ours for name, ours in self._ours.items() if name in self._theirs}
         self._peaks.clear()

@@ -131,9 +131,8 @@ def device_name(device: Any) -> str:
     if place.index is not None:
         return str(place)
     module: Any = getattr(torch, place.type, None)
-    runs = (
-        module is not None and getattr(module, "is_initialized", lambda: True)()
-    )  # reading the current device would start one that does not run
+    # Reading the current device would start one that does not run.
+    runs = module is not None and getattr(module, "is_initialized", lambda: True)()
     index = module.current_device() if runs and hasattr(module, "current_device") else 0
     return f"{place.type}:{index}"
 

@@ -89,9 +89,8 @@ def move_back(moved: Moved) -> bool:
         try:
             storage.resize_(moved.nbytes)
             _bytes_of(storage, moved.nbytes).copy_(moved.copy)
-        except (
-            BaseException
-        ):  # also Ctrl-C: a storage with memory but without its bytes would look like one that the program filled
+        except BaseException:
+            # Also Ctrl-C: a storage with memory but without its bytes would look like one that the program filled.
             storage.resize_(0)
             raise
     return True
@@ -152,9 +151,8 @@ def ram_to_spare() -> int | None:
         limit = group.limit()
         if limit is not None:
             counted = cgroup_files.event_counts(f"{group.folder}/memory.stat")
-            cached = sum(
-                counted.get(name, 0) for name in ("inactive_file", "active_file")
-            )  # the kernel drops it on demand
+            # The kernel drops it on demand.
+            cached = sum(counted.get(name, 0) for name in ("inactive_file", "active_file"))
             known.append(limit - int(Path(group.current).read_text()) + cached)
     return min(known, default=None)
 

@@ -174,9 +174,8 @@ def _attributes(item: Any) -> Iterator[tuple[str, Any]]:
             if type(name) is not str or name.startswith("__"):
                 continue  # Python's own attributes form circles
             if name in _MODULE_PARTS:
-                if (
-                    name == "_modules" and type(value) is dict
-                ):  # for their other attributes; parameters have names already
+                # For their other attributes; parameters have names already.
+                if name == "_modules" and type(value) is dict:
                     yield from ((f".{child}", module) for child, module in list(value.items()))
             else:
                 yield f".{name}", value

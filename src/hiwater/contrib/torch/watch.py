@@ -41,15 +41,13 @@ class StorageWatch(TorchDispatchMode):  # type: ignore[misc] # torch is not foll
         """Run the operation, and note the storages of its result that were not in its arguments."""
         given = {piece.key for piece in _pieces_in((args, kwargs or {}))}
         result = func(*args, **(kwargs or {}))
-        is_from_data = (
-            func in _FROM_DATA
-        )  # torch.tensor() and similar functions make a storage unseen, and pass it here first
+        # torch.tensor() and similar functions make a storage unseen, and pass it here first.
+        is_from_data = func in _FROM_DATA
         for piece in _pieces_in(result):
             if piece.handle is None or piece.place is not Place.memory:
                 continue
-            if piece.key not in given or (
-                is_from_data and is_resizable(piece.handle)
-            ):  # borrowed memory cannot be resized
+            # Borrowed memory cannot be resized.
+            if piece.key not in given or (is_from_data and is_resizable(piece.handle)):
                 self._note(piece.key, piece.handle, str(func))
         return result
 

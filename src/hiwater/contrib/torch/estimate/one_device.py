@@ -23,9 +23,8 @@ from hiwater.contrib.torch.estimate import arrivals, streams, unseen
 
 def settle() -> None:
     """Ignore devices: moves only convert types, and autocast for a card becomes autocast for the CPU."""
-    warnings.simplefilter(
-        "ignore"
-    )  # warnings of the step appear where it really runs; the others are about this process
+    # Warnings of the step appear where it really runs; the others are about this process.
+    warnings.simplefilter("ignore")
     torch.set_default_device(None)
     torch.set_default_device = _nothing()
     torch.Tensor.to = _to

@@ -63,9 +63,8 @@ def ask_fork(work: Callable[[], Any]) -> Any:
         )
     reading, writing = os.pipe()
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", DeprecationWarning
-        )  # a warning about forks with threads: the child runs no other thread of the parent
+        # A warning about forks with threads: the child runs no other thread of the parent.
+        warnings.simplefilter("ignore", DeprecationWarning)
         try:
             child = os.fork()
         except OSError as error:

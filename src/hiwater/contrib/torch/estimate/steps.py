@@ -45,9 +45,8 @@ class Workload:
         self.device = "cpu"  # of autocast: fakes are on no other
         self.notes: list[str] = []
         self.backward_ran = self.optimizer_ran = False
-        self.is_whole_step = (
-            False  # whether the function runs backward and the optimizer, and so drops gradients where it does
-        )
+        # Whether the function runs backward and the optimizer, and so drops gradients where it does.
+        self.is_whole_step = False
         self._convert(_type_of(options["dtype"]))
 
     @property

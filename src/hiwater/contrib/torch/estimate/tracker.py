@@ -68,9 +68,8 @@ class StorageTracker(TorchDispatchMode):  # type: ignore[misc]  # torch is untyp
         self.trace = StepTrace()
         self.is_recording = False
         self.phase = ""
-        self.drivers: frozenset[CodeType] = (
-            frozenset()
-        )  # our code that calls the user's: its callers are no lines of the step
+        # Our code that calls the user's: its callers are no lines of the step.
+        self.drivers: frozenset[CodeType] = frozenset()
         self.contents = KnownContents()
         self.hidden: list[Source] = []
         self.enlarge: Callable[[Any, tuple[Any, ...], dict[str, Any], Any], None] | None = None  # results, as on a card

@@ -138,9 +138,8 @@ def estimate_once(
         what = "convolutions may need workspaces" if has_convolutions else "DDP may hold its first buckets for longer"
         found["low_because"].append(f"{what}, for which there is no room")
     if found["low_because"] and found.get("fits"):
-        found["fits"] = found["fits_only_by_retrying"] = (
-            None  # figures that are too low can only show that the step does not fit
-        )
+        # Figures that are too low can only show that the step does not fit.
+        found["fits"] = found["fits_only_by_retrying"] = None
     return {**found, "parameters": parameters, "notes": notes, "batch_size": batch_size}
 
 
