@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import base64
 import io
+import json
 import re
+import zlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,10 +16,29 @@ import numpy as np
 import schemas
 from capture_builder import COUNTED_KINDS
 from hiwater.report.html import page
-from hiwater.report.html.columns import Unpacked
 from hiwater.report.request import Report
 
 _DATA = re.compile(r'<script type="application/octet-stream" id="data">([A-Za-z0-9+/=]*)</script>')
+
+
+class Unpacked:
+    """The data of a page, read as web/src/columns.ts does."""
+
+    def __init__(self, text: str) -> None:
+        content = zlib.decompress(base64.b64decode(text, validate=True))
+        length = int.from_bytes(content[:4], "little")
+        self.head: dict[str, Any] = json.loads(content[4 : 4 + length])
+        self._columns = content[4 + length :]
+
+    def column(self, described: Any) -> np.ndarray[Any, np.dtype[np.int64]]:
+        count, width = described["count"], described["width"]
+        planes = np.frombuffer(self._columns, np.uint8, count * width, described["at"]).reshape(width, count)
+        raw = np.zeros((count, 8), np.uint8)
+        raw[:, :width] = planes.T
+        numbers = raw.reshape(-1).view("<u8")
+        if not described["signed"]:
+            return numbers.astype(np.int64)
+        return (numbers >> np.uint64(1)).astype(np.int64) ^ -(numbers & np.uint64(1)).astype(np.int64)
 
 
 def page_of(reports: Sequence[Report], source: str = "own") -> str:

@@ -27,10 +27,10 @@ from hiwater.capture.format import COUNTED_KINDS
 from hiwater.capture.native_frames import Frames
 from hiwater.cli import main
 from hiwater.report import native_frames
-from hiwater.report.html.columns import PackedColumns, Unpacked
+from hiwater.report.html.columns import PackedColumns
 from hiwater.report.request import Report
 from json_paths import tuples_of
-from page_reader import Page, page_of
+from page_reader import Page, Unpacked, page_of
 from places import ROOT
 from recording import needs_engine, rounds
 from written_reports import as_json, report

@@ -8,10 +8,9 @@ nothing. `web/src/columns.ts` reads the columns.
 from __future__ import annotations
 
 import base64
-import json
 import struct
 import zlib
-from typing import Annotated, Any, Literal, TypedDict
+from typing import Annotated, Literal, TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -70,23 +69,3 @@ class PackedColumns:
         pieces += [packer.compress(text[at : at + _PIECE].encode("ascii")) for at in range(0, len(text), _PIECE)]
         pieces += [packer.compress(part) for part in self._parts]
         return base64.b64encode(b"".join([*pieces, packer.flush()])).decode("ascii")
-
-
-class Unpacked:
-    """Reads the data of a page, for tests and for programs that need the figures of a page."""
-
-    def __init__(self, text: str) -> None:
-        content = zlib.decompress(base64.b64decode(text, validate=True))
-        length = _LENGTH.unpack_from(content)[0]
-        self.head: dict[str, Any] = json.loads(content[_LENGTH.size : _LENGTH.size + length])
-        self._columns = content[_LENGTH.size + length :]
-
-    def column(self, described: PackedColumn) -> npt.NDArray[np.int64]:
-        count, width = described["count"], described["width"]
-        planes = np.frombuffer(self._columns, np.uint8, count * width, described["at"]).reshape(width, count)
-        raw = np.zeros((count, 8), np.uint8)
-        raw[:, :width] = planes.T
-        numbers = raw.reshape(-1).view("<u8")
-        if not described["signed"]:
-            return numbers.astype(np.int64)
-        return (numbers >> np.uint64(1)).astype(np.int64) ^ -(numbers & np.uint64(1)).astype(np.int64)
