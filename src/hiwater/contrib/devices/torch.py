@@ -114,16 +114,13 @@ class Torch(Backend):
 
     def segments(self, device: Device) -> list[dict[str, Any]] | None:
         """The segments of a snapshot, without the history of allocations if this torch can omit it."""
-        snapshot = getattr(getattr(sys.modules["torch"], _kind(device), None), "memory_snapshot", None)
-        if snapshot is None:
+        module = getattr(sys.modules["torch"], _kind(device), None)
+        if not hasattr(module, "memory_snapshot"):
             return None
         try:
-            found = snapshot(include_traces=False)
-        except TypeError:  # before 2.11
-            found = snapshot()
+            return segments_of(module, device.number)
         except RuntimeError:  # a pluggable allocator has none
             return None
-        return [segment for segment in found if segment["device"] == device.number]
 
     def limit_bytes(self, device: Device) -> int:
         """The total memory of the device; for mps, the limit that Metal recommends."""
@@ -175,6 +172,16 @@ class Torch(Backend):
         if torch is not self._torch:
             self._built_for = _accelerator(torch)
             self._doors, self._known, self._torch = {}, {}, torch
+
+
+def segments_of(module: Any, number: int) -> list[dict[str, Any]]:
+    """The segments of a device by the snapshot of `torch.cuda` or its counterpart, without the history of allocations
+    if this torch can omit it. Raises RuntimeError for an allocator without a snapshot."""
+    try:
+        found = module.memory_snapshot(include_traces=False)
+    except TypeError:  # before 2.11
+        found = module.memory_snapshot()
+    return [segment for segment in found if segment.get("device", 0) == number]
 
 
 def _kind(device: Device) -> str:

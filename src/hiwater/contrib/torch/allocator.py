@@ -7,10 +7,11 @@ counter. A device that the program has not started is not read.
 from __future__ import annotations
 
 import bisect
-import inspect
 from dataclasses import dataclass
 
 import torch
+
+from hiwater.contrib.devices.torch import segments_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -60,11 +61,8 @@ def blocks_of(device: str) -> SegmentBlocks | None:
     place = torch.device(device)
     if place.type != "cuda" or not torch.cuda.is_initialized():
         return None
-    snapshot: Any = torch.cuda.memory_snapshot
-    quick = {"include_traces": False} if "include_traces" in inspect.signature(snapshot).parameters else {}
-    index = torch.cuda.current_device() if place.index is None else place.index
     try:
-        segments = [segment for segment in snapshot(**quick) if segment.get("device") == index]
+        segments = segments_of(torch.cuda, torch.cuda.current_device() if place.index is None else place.index)
     except RuntimeError:  # a pluggable allocator has none
         return None
     return blocks_in(segments) if segments else None

@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from hiwater.contrib.torch.estimate import allocator as model
+
 _UNITS = {"bytes": 1, "byte": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40, "PiB": 1 << 50}
 _SIZE = r"(\d+(?:\.\d+)?) ?(bytes?|[KMGTP]iB|B)"
 _PATTERNS = {
@@ -29,7 +31,6 @@ _PATTERNS = {
     "unallocated_bytes": (rf"and {_SIZE} is reserved by PyTorch but unallocated",),
     "reserved_bytes": (rf"{_SIZE} reserved in total",),
 }  # fmt: skip
-_SMALL_REQUEST, _SMALL_SEGMENT, _OWN_SEGMENT, _LARGE_SEGMENT = 1 << 20, 2 << 20, 10 << 20, 20 << 20
 _OTHER_PROCESS = re.compile(rf"Process (\d+) has {_SIZE} memory in use")
 _DEVICE = re.compile(r"\b(GPU|XPU|NPU|HIP|Allocation on device) (\d{1,4})\b")
 _OF_CUDA = re.compile(r"\b(CUDA|HIP) out of memory")
@@ -81,12 +82,12 @@ def request_of_segment(size: int) -> tuple[int, int]:
     """The least and the most bytes of a request for which torch's caching allocator requests a segment of `size`
     bytes from the driver. The message and the observer have the size of the segment: `get_allocation_size` in
     `c10/cuda/CUDACachingAllocator.cpp`. A size that no segment has is that of the request."""
-    if size == _SMALL_SEGMENT:
-        return 1, _SMALL_REQUEST
-    if size == _LARGE_SEGMENT:  # for requests below 10 MiB, and for those between 18 and 20
-        return _SMALL_REQUEST + 1, size
-    if size > _OWN_SEGMENT and size % _SMALL_SEGMENT == 0:
-        return size - _SMALL_SEGMENT + 1, size
+    if size == model.SMALL_SEGMENT:
+        return 1, model.SMALL_SIZE
+    if size == model.LARGE_SEGMENT:  # for requests below 10 MiB, and for those between 18 and 20
+        return model.SMALL_SIZE + 1, size
+    if size > model.OWN_SEGMENT_FROM and size % model.SEGMENT_ROUNDING == 0:
+        return size - model.SEGMENT_ROUNDING + 1, size
     return size, size
 
 

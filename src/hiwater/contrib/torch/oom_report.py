@@ -16,6 +16,7 @@ from hiwater._os.replacing import replacing
 from hiwater._os.sizes import format_size as size
 from hiwater.allocator_state import AllocatorState, of_segments, requested_of
 from hiwater.capture import ownership
+from hiwater.contrib.devices.torch import segments_of
 from hiwater.contrib.torch import oom_message, oom_verdict
 from hiwater.contrib.torch.oom_message import Observed, Refusal
 from hiwater.contrib.torch.oom_verdict import Facts, RefusalVerdict
@@ -145,8 +146,9 @@ def _segments(device: str, history: Mapping[str, Any] | None) -> list[Mapping[st
     torch = sys.modules["torch"]
     if device == "cpu" or not torch.cuda.is_initialized():
         return None
-    segments = history["segments"] if history is not None else _snapshot_without_traces(torch)
-    return [one for one in segments if one.get("device", 0) == _number(device)]
+    if history is None:
+        return list(segments_of(torch.cuda, _number(device)))
+    return [one for one in history["segments"] if one.get("device", 0) == _number(device)]
 
 
 def _rounded(history: Mapping[str, Any] | None, device: str, wanted: int | None) -> int | None:
@@ -162,15 +164,6 @@ def _rounded(history: Mapping[str, Any] | None, device: str, wanted: int | None)
 
 def _number(device: str) -> int:
     return int(device.partition(":")[2])
-
-
-def _snapshot_without_traces(torch: Any) -> Any:
-    """All segments, without events if this torch can omit them (2.11)."""
-    import inspect
-
-    taken = torch.cuda.memory_snapshot
-    quick = {"include_traces": False} if "include_traces" in inspect.signature(taken).parameters else {}
-    return taken(**quick)
 
 
 def _card_bytes(device: str) -> int | None:

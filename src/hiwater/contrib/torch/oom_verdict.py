@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hiwater._os.sizes import format_size as size
+from hiwater.contrib.torch.estimate.allocator import SMALL_SIZE
 from hiwater.contrib.torch.oom_message import request_of_segment
 
 TYPE_CHECKING = False
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
     from hiwater.allocator_state import AllocatorState
 
-_SMALL = 1 << 20  # requests up to this have segments of their own kind
 _AS_ROUNDED = 1.01  # the message has two digits after the point
 _WORTH_TELLING = 0.02  # of what was asked for, or of the card
 _FULL = 0.02  # of the card left: then it counts as full, however much was asked for
@@ -185,7 +185,7 @@ def _largest(facts: Facts) -> str:
     if state is None or not free or state.free_bytes - state.private_free_bytes > free * _AS_ROUNDED:
         return ""
     least, most = facts.request
-    kind = "small" if most <= _SMALL else "large"
+    kind = "small" if most <= SMALL_SIZE else "large"
     largest = min(state.largest_free_bytes(kind), free)
     text = f", {size(largest)} in the largest block for {kind} requests"
     if largest < least:

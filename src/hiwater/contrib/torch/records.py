@@ -9,6 +9,7 @@ from hiwater.contrib.torch.storages import Place
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import Any
 
 
@@ -125,6 +126,13 @@ class DeviceTensors:
     device: str
     storages: tuple[StorageEntry, ...]
     identity: Identity
+
+    def by_category(self) -> Iterator[tuple[Category, list[StorageEntry]]]:
+        """The categories that there are, each with its storages, the largest first."""
+        for category in Category:
+            entries = [entry for entry in self.storages if entry.category is category]
+            if entries:
+                yield category, sorted(entries, key=lambda entry: -(entry.nbytes or 0))
 
 
 @dataclass(frozen=True, slots=True)

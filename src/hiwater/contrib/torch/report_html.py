@@ -39,13 +39,9 @@ def page(report: TensorReport) -> str:
 def _device(one: DeviceTensors) -> Iterator[str]:
     yield f"<h4>tensors on {escape(one.device)}</h4>"
     yield _bar(one)
-    for category in Category:
-        entries = sorted(
-            (entry for entry in one.storages if entry.category is category), key=lambda entry: -(entry.nbytes or 0)
-        )
-        if entries:
-            whole = sum(entry.nbytes or 0 for entry in entries)
-            yield from _table(f"{HEADINGS[category]}: {format_size(whole)}", entries, _COLOURS[category])
+    for category, entries in one.by_category():
+        whole = sum(entry.nbytes or 0 for entry in entries)
+        yield from _table(f"{HEADINGS[category]}: {format_size(whole)}", entries, _COLOURS[category])
     rows = "".join(
         f'<tr><td style="{_CELL}">{escape(label)}</td><td style="{_NUMBER}">{format_size(size)}</td>'
         f'<td style="{_NUMBER}">{size:,} B</td><td style="{_CELL}">{escape(note)}</td></tr>'

@@ -41,12 +41,7 @@ def text(report: TensorReport, verbose: bool = False) -> str:
 def _device(one: DeviceTensors, verbose: bool) -> Iterator[str]:
     yield f"tensors on {one.device}"
     yield f"{'':2}{'name':<{_NAME}} {'shape':<{_SHAPE}} {'type':<{_TYPE}} {'size':>10}"
-    for category in Category:
-        entries = sorted(
-            (entry for entry in one.storages if entry.category is category), key=lambda entry: -(entry.nbytes or 0)
-        )
-        if not entries:
-            continue
+    for category, entries in one.by_category():
         whole = sum(entry.nbytes or 0 for entry in entries)
         yield f"{HEADINGS[category]}: {format_size(whole)} in {_count(len(entries), 'storage')}"
         shown = entries if verbose else entries[:ROWS]
