@@ -81,6 +81,241 @@ def natives(recorded: Recorded) -> dict[str, int]:
     return held
 
 
+NAMES = {
+    "a python thread that another renames": (
+        """
+        def main():
+            first, second = Told(), Told("second")
+            first.load(1_000_003)
+            second.load(2_000_003)
+            first.thread.name = "reader"
+            second.thread.setName("writer")
+            first.load(1_000_033)
+            second.end()
+            first.end()
+        """,
+        {"reader": 2_000_036, "writer": 2_000_003},
+    ),
+    "a name given before the thread starts": (
+        """
+        from concurrent.futures import ThreadPoolExecutor
+        def main():
+            thread = threading.Thread(target=load, args=(1_000_003,))
+            thread.name = "early"
+            thread.start()
+            thread.join()
+            with ThreadPoolExecutor(1, thread_name_prefix="pool") as pool:
+                pool.submit(load, 1_000_033).result()
+        """,
+        {"early": 1_000_003, "pool_0": 1_000_033},
+    ),
+    "a name of the systems counts where python has only a number": (
+        """
+        def main():
+            numbered, given, by_another = Told(), Told("given"), Told()
+            for told, size in ((numbered, 1_000_003), (given, 1_000_033), (by_another, 1_000_037)):
+                told.load(size)
+            for name in (b"first", b"second"):
+                numbered(lambda: workers.rename_me(name))
+                given(lambda: workers.rename_me(name))
+            assert workers.rename_thread(by_another.thread.ident, b"third") == 0
+            for told in (numbered, given, by_another):
+                told.load(10_000_000)
+                told.end()
+        """,
+        {"second": 11_000_003, "given": 11_000_033, "third": 11_000_037},
+    ),
+    "the programs own name comes after the systems": (
+        """
+        def main():
+            told = Told()
+            told(lambda: workers.rename_me(b"system"))
+            told.load(1_000_003)
+            told.thread.name = "python"
+            told(lambda: workers.rename_me(b"system-again"))
+            told.load(1_000_033)
+            told.end()
+        """,
+        {"python": 2_000_036},
+    ),
+    "a native thread that another renames": (
+        """
+        def main():
+            start_native(0)
+            native(0, 1_000_003)
+            assert workers.rename_worker(0, b"decoder") == 0
+            native(0, 1_000_033)
+        """,
+        {"[thread decoder]": 2_000_036},
+    ),
+    # The maker may come before the first instruction of the thread, or after.
+    "native threads that are named as soon as they are made": (
+        """
+        def main():
+            for number in range(40):
+                start_native(number, b"io-%d" % number)
+                native(number, 10_000 + number)
+        """,
+        {f"[thread io-{number}]": 10_000 + number for number in range(40)},
+    ),
+    # While they have no names they are one to the capture: what they allocated then stays so.
+    "native threads that one line started": (
+        """
+        def main():
+            for number in (0, 1):
+                start_native(number)
+                native(number, 1_000_003)
+            assert workers.worker_renames_itself(0, b"first", 1) == 0
+            assert workers.rename_worker(1, b"second") == 0
+            native(0, 1_000_033)
+            native(1, 1_000_037)
+        """,
+        {"[thread]": 2_000_006, "[thread first]": 1_000_033, "[thread second]": 1_000_037},
+    ),
+    "a thread that ended keeps its name when its id is used again": (
+        """
+        def main():
+            first = Told("first")
+            first.load(1_000_003)
+            ident = first.thread.ident
+            first.end()
+            for number in range(1_000):  # the thread itself may outlive its join for a moment
+                again = Told("".join(chr(97 + int(digit)) for digit in str(number)))  # no series
+                if again.thread.ident == ident:
+                    break
+                again.end()
+            assert again.thread.ident == ident
+            again.load(1_000_033)
+            again.thread.name = "again"
+            first.thread.name = "too late"
+            again.end()
+            start_native(0)
+            native(0, 2_000_003)
+            assert workers.worker_renames_itself(0, b"native", 1) == 0
+            assert workers.end_worker(0) == 0
+            start_native(0)
+            native(0, 2_000_033)
+        """,
+        {"first": 1_000_003, "again": 1_000_033} | {"[thread native]": 2_000_003, "[thread]": 2_000_033},
+    ),
+    "threads that are older than the recording": (
+        """
+        def before():
+            global older, numbered, renamed, ended
+            older, numbered, renamed, ended = Told("older"), Told(), Told("not-yet"), Told("not-yet-either")
+        def main():
+            renamed.thread.name = "renamed"
+            for told, size in ((older, 1_000_003), (numbered, 1_000_033), (renamed, 1_000_037), (ended, 1_000_039)):
+                told.load(size)
+            ended.thread.name = "ended"
+            ended.end()
+        """,
+        {
+            "older": 1_000_003,
+            "Thread-1 (run)": 1_000_033,
+            "renamed": 1_000_037,
+            "ended": 1_000_039,
+        },
+    ),
+    "a forked child renames nothing of its parents": (
+        """
+        def main():
+            load(1_000_003)
+            told = Told("parent")
+            told.load(1_000_033)
+            child = os.fork()
+            if child == 0:
+                threading.current_thread().name = "child"
+                told.thread.name = "child"
+                workers.rename_me(b"child")
+                workers.rename_thread(threading.get_ident(), b"child")
+                os._exit(0)
+            assert os.waitpid(child, 0)[1] == 0
+            assert workers.rename_in_vfork(b"child") == 0
+        """,
+        {"MainThread": 1_000_003, "parent": 1_000_033},
+    ),
+    "a name is cut between characters": (
+        """
+        def main():
+            told = Told("ä" * 100)
+            told.load(1_000_003)
+            told.thread.name = "-" + "ä" * 100
+            told.load(1_000_033)
+        """,
+        {"-" + "ä" * 31: 2_000_036},
+    ),
+    "an empty name says nothing": (
+        """
+        def main():
+            told = Told("named")
+            told.load(1_000_003)
+            told.thread.name = ""
+            told.end()
+        """,
+        {"named": 1_000_003},
+    ),
+    # What it allocated stays under the name that it shared: up to its new name in the system, or up to a snapshot.
+    "a thread that shares a node is renamed": (
+        """
+        import hiwater._core as core
+        def main():
+            for _ in range(30):
+                Told().end()
+            by_system, by_python, other = Told(), Told(), Told("other")
+            for told in (by_system, by_python, other):
+                told.load(1_000_003)
+            by_system(lambda: workers.rename_me(b"loader"))
+            by_python.thread.name = "parser"
+            for told in (by_system, by_python, other):
+                told.load(1_000_033)
+            core.snapshot(sys.argv[0] + ".hiw")
+            for told in (by_system, by_python, other):
+                told.load(1_000_037)
+                told.end()
+        """,
+        {
+            "Thread (run)": 3_000_039,
+            "loader": 2_000_070,
+            "parser": 1_000_037,
+            "other": 3_000_073,
+        },
+    ),
+    # The last name is read at the thread's end; until then, and no longer, the recorder keeps the thread's object.
+    "threads that nobody refers to": (
+        """
+        import weakref
+        def work(name, size):
+            load(size)
+            rename_itself(name)
+        def main():
+            for name in ("first", "second", "third"):
+                thread = threading.Thread(target=work, args=(name, 1_000_003))
+                reference = weakref.ref(thread)
+                thread.start()
+                thread.join()
+                del thread
+                assert reference() is None
+            ended = [threading.Event() for _ in range(3)]
+            for event in ended:
+                thread = threading.Thread(target=work, args=("no reference", 1_000_003))
+                weakref.finalize(thread, event.set)
+                thread.start()
+                del thread
+                assert event.wait(60)
+        """,
+        {"first": 1_000_003, "second": 1_000_003, "third": 1_000_003, "no reference": 3_000_009},
+    ),
+}
+"""Programs, and what their threads hold at the end by the names that they have then."""
+
+
+@pytest.mark.parametrize(("program", "held"), NAMES.values(), ids=list(NAMES))
+def test_the_name_of_a_thread_is(tmp_path: Path, program: str, held: dict[str, int]) -> None:
+    recorded = named(tmp_path, program)
+    assert threads(recorded) | natives(recorded) == held
+
+
 @pytest.mark.parametrize("sample_bytes", [0, 4096])
 def test_a_python_thread_that_renames_itself(tmp_path: Path, sample_bytes: int) -> None:
     recorded = named(
@@ -99,78 +334,6 @@ def test_a_python_thread_that_renames_itself(tmp_path: Path, sample_bytes: int) 
     )
     assert threads(recorded) == {"parser": 3_000_073}
     assert not {stack.thread for stack in recorded.capture.stacks("end")} & {"loader", "Thread-1 (run)"}
-
-
-def test_a_python_thread_that_another_renames(tmp_path: Path) -> None:
-    recorded = named(
-        tmp_path,
-        """
-        def main():
-            first, second = Told(), Told("second")
-            first.load(1_000_003)
-            second.load(2_000_003)
-            first.thread.name = "reader"
-            second.thread.setName("writer")
-            first.load(1_000_033)
-            second.end()
-            first.end()
-        """,
-    )
-    assert threads(recorded) == {"reader": 2_000_036, "writer": 2_000_003}
-
-
-def test_a_name_given_before_the_thread_starts(tmp_path: Path) -> None:
-    recorded = named(
-        tmp_path,
-        """
-        from concurrent.futures import ThreadPoolExecutor
-        def main():
-            thread = threading.Thread(target=load, args=(1_000_003,))
-            thread.name = "early"
-            thread.start()
-            thread.join()
-            with ThreadPoolExecutor(1, thread_name_prefix="pool") as pool:
-                pool.submit(load, 1_000_033).result()
-        """,
-    )
-    assert threads(recorded) == {"early": 1_000_003, "pool_0": 1_000_033}
-
-
-def test_a_name_of_the_systems_counts_where_python_has_only_a_number(tmp_path: Path) -> None:
-    recorded = named(
-        tmp_path,
-        """
-        def main():
-            numbered, given, by_another = Told(), Told("given"), Told()
-            for told, size in ((numbered, 1_000_003), (given, 1_000_033), (by_another, 1_000_037)):
-                told.load(size)
-            for name in (b"first", b"second"):
-                numbered(lambda: workers.rename_me(name))
-                given(lambda: workers.rename_me(name))
-            assert workers.rename_thread(by_another.thread.ident, b"third") == 0
-            for told in (numbered, given, by_another):
-                told.load(10_000_000)
-                told.end()
-        """,
-    )
-    assert threads(recorded) == {"second": 11_000_003, "given": 11_000_033, "third": 11_000_037}
-
-
-def test_the_programs_own_name_comes_after_the_systems(tmp_path: Path) -> None:
-    recorded = named(
-        tmp_path,
-        """
-        def main():
-            told = Told()
-            told(lambda: workers.rename_me(b"system"))
-            told.load(1_000_003)
-            told.thread.name = "python"
-            told(lambda: workers.rename_me(b"system-again"))
-            told.load(1_000_033)
-            told.end()
-        """,
-    )
-    assert threads(recorded) == {"python": 2_000_036}
 
 
 @pytest.mark.parametrize(
@@ -212,106 +375,6 @@ def test_a_native_thread_that_renames_itself(tmp_path: Path, by_prctl: int) -> N
     assert natives(recorded) == {"[thread second]": 3_000_069}
 
 
-def test_a_native_thread_that_another_renames(tmp_path: Path) -> None:
-    recorded = named(
-        tmp_path,
-        """
-        def main():
-            start_native(0)
-            native(0, 1_000_003)
-            assert workers.rename_worker(0, b"decoder") == 0
-            native(0, 1_000_033)
-        """,
-    )
-    assert natives(recorded) == {"[thread decoder]": 2_000_036}
-
-
-def test_native_threads_that_are_named_as_soon_as_they_are_made(tmp_path: Path) -> None:
-    """The maker may come before the first instruction of the thread, or after."""
-    recorded = named(
-        tmp_path,
-        """
-        def main():
-            for number in range(40):
-                start_native(number, b"io-%d" % number)
-                native(number, 10_000 + number)
-        """,
-    )
-    assert natives(recorded) == {f"[thread io-{number}]": 10_000 + number for number in range(40)}
-
-
-def test_native_threads_that_one_line_started(tmp_path: Path) -> None:
-    """While they have no names they are one to the capture: what they allocated then stays so."""
-    recorded = named(
-        tmp_path,
-        """
-        def main():
-            for number in (0, 1):
-                start_native(number)
-                native(number, 1_000_003)
-            assert workers.worker_renames_itself(0, b"first", 1) == 0
-            assert workers.rename_worker(1, b"second") == 0
-            native(0, 1_000_033)
-            native(1, 1_000_037)
-        """,
-    )
-    assert natives(recorded) == {"[thread]": 2_000_006, "[thread first]": 1_000_033, "[thread second]": 1_000_037}
-
-
-def test_a_thread_that_ended_keeps_its_name_when_its_id_is_used_again(tmp_path: Path) -> None:
-    recorded = named(
-        tmp_path,
-        """
-        def main():
-            first = Told("first")
-            first.load(1_000_003)
-            ident = first.thread.ident
-            first.end()
-            for number in range(1_000):  # the thread itself may outlive its join for a moment
-                again = Told("".join(chr(97 + int(digit)) for digit in str(number)))  # no series
-                if again.thread.ident == ident:
-                    break
-                again.end()
-            assert again.thread.ident == ident
-            again.load(1_000_033)
-            again.thread.name = "again"
-            first.thread.name = "too late"
-            again.end()
-            start_native(0)
-            native(0, 2_000_003)
-            assert workers.worker_renames_itself(0, b"native", 1) == 0
-            assert workers.end_worker(0) == 0
-            start_native(0)
-            native(0, 2_000_033)
-        """,
-    )
-    assert threads(recorded) == {"first": 1_000_003, "again": 1_000_033}
-    assert natives(recorded) == {"[thread native]": 2_000_003, "[thread]": 2_000_033}
-
-
-def test_threads_that_are_older_than_the_recording(tmp_path: Path) -> None:
-    recorded = named(
-        tmp_path,
-        """
-        def before():
-            global older, numbered, renamed, ended
-            older, numbered, renamed, ended = Told("older"), Told(), Told("not-yet"), Told("not-yet-either")
-        def main():
-            renamed.thread.name = "renamed"
-            for told, size in ((older, 1_000_003), (numbered, 1_000_033), (renamed, 1_000_037), (ended, 1_000_039)):
-                told.load(size)
-            ended.thread.name = "ended"
-            ended.end()
-        """,
-    )
-    assert threads(recorded) == {
-        "older": 1_000_003,
-        "Thread-1 (run)": 1_000_033,
-        "renamed": 1_000_037,
-        "ended": 1_000_039,
-    }
-
-
 def test_a_second_recording_knows_what_happened_in_between(tmp_path: Path) -> None:
     recorded = named(
         tmp_path,
@@ -329,56 +392,6 @@ def test_a_second_recording_knows_what_happened_in_between(tmp_path: Path) -> No
         """,
     )
     assert threads(recorded) == {"between": 1_000_033}
-
-
-def test_a_forked_child_renames_nothing_of_its_parents(tmp_path: Path) -> None:
-    recorded = named(
-        tmp_path,
-        """
-        def main():
-            load(1_000_003)
-            told = Told("parent")
-            told.load(1_000_033)
-            child = os.fork()
-            if child == 0:
-                threading.current_thread().name = "child"
-                told.thread.name = "child"
-                workers.rename_me(b"child")
-                workers.rename_thread(threading.get_ident(), b"child")
-                os._exit(0)
-            assert os.waitpid(child, 0)[1] == 0
-            assert workers.rename_in_vfork(b"child") == 0
-        """,
-    )
-    assert threads(recorded) == {"MainThread": 1_000_003, "parent": 1_000_033}
-
-
-def test_a_name_is_cut_between_characters(tmp_path: Path) -> None:
-    recorded = named(
-        tmp_path,
-        """
-        def main():
-            told = Told("ä" * 100)
-            told.load(1_000_003)
-            told.thread.name = "-" + "ä" * 100
-            told.load(1_000_033)
-        """,
-    )
-    assert threads(recorded) == {"-" + "ä" * 31: 2_000_036}
-
-
-def test_an_empty_name_says_nothing(tmp_path: Path) -> None:
-    recorded = named(
-        tmp_path,
-        """
-        def main():
-            told = Told("named")
-            told.load(1_000_003)
-            told.thread.name = ""
-            told.end()
-        """,
-    )
-    assert threads(recorded) == {"named": 1_000_003}
 
 
 def test_many_names(tmp_path: Path) -> None:
@@ -475,65 +488,6 @@ def test_threads_of_a_pool_have_names_of_their_own(tmp_path: Path) -> None:
     held = threads(recorded)
     assert {name: held[name] for name in held if "(run)" in name} == {f"Thread-{n} (run)": 1_003 for n in range(1, 21)}
     assert held["Thread (load_1)"] > 2_000 and held["Thread (load_2)"] > 2_000
-
-
-def test_a_thread_that_shares_a_node_is_renamed(tmp_path: Path) -> None:
-    """What it allocated stays under the name that it shared: up to its new name in the system, or up to a snapshot."""
-    recorded = named(
-        tmp_path,
-        """
-        import hiwater._core as core
-        def main():
-            for _ in range(30):
-                Told().end()
-            by_system, by_python, other = Told(), Told(), Told("other")
-            for told in (by_system, by_python, other):
-                told.load(1_000_003)
-            by_system(lambda: workers.rename_me(b"loader"))
-            by_python.thread.name = "parser"
-            for told in (by_system, by_python, other):
-                told.load(1_000_033)
-            core.snapshot(sys.argv[0] + ".hiw")
-            for told in (by_system, by_python, other):
-                told.load(1_000_037)
-                told.end()
-        """,
-    )
-    assert threads(recorded) == {
-        "Thread (run)": 3_000_039,
-        "loader": 2_000_070,
-        "parser": 1_000_037,
-        "other": 3_000_073,
-    }
-
-
-def test_threads_that_nobody_refers_to(tmp_path: Path) -> None:
-    """The last name is read at the thread's end; until then, and no longer, the recorder keeps the thread's object."""
-    recorded = named(
-        tmp_path,
-        """
-        import weakref
-        def work(name, size):
-            load(size)
-            rename_itself(name)
-        def main():
-            for name in ("first", "second", "third"):
-                thread = threading.Thread(target=work, args=(name, 1_000_003))
-                reference = weakref.ref(thread)
-                thread.start()
-                thread.join()
-                del thread
-                assert reference() is None
-            ended = [threading.Event() for _ in range(3)]
-            for event in ended:
-                thread = threading.Thread(target=work, args=("no reference", 1_000_003))
-                weakref.finalize(thread, event.set)
-                thread.start()
-                del thread
-                assert event.wait(60)
-        """,
-    )
-    assert threads(recorded) == {"first": 1_000_003, "second": 1_000_003, "third": 1_000_003, "no reference": 3_000_009}
 
 
 PROGRAM = """
