@@ -124,7 +124,8 @@ def test_without_the_engine_lines_are_of_resident_memory_alone(script: Path) -> 
     assert "line     calls     resident  source" in done.stderr and "kept" not in done.stderr
     assert "there are no heap figures, this hiwater was built without its engine" in done.stderr
     cells = row(done.stderr, "rows = [b'x' * 10_000 for _ in range(n)]")
-    assert cells[:2] == ["4", "1"] and 9 < float(cells[2].removesuffix(" MiB")) < 11
+    # 9.5 MiB, of which some comes out of what imports have freed.
+    assert cells[:2] == ["4", "1"] and 8 < float(cells[2].removesuffix(" MiB")) < 11
     done = without_engine(script.parent, "lines", "--all", "--format", "json", "-c", "x = b'x' * 30_000_000")
     said = json.loads(done.stdout)
     assert said["why_without_heap"].startswith("this hiwater was built without its engine")

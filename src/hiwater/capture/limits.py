@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 
@@ -15,10 +15,6 @@ from hiwater.capture.tables import Tables
 NEAR = 0.9
 """The share of a limit from which a killed process is said to have been near it."""
 _LITTLE_LEFT = 256 << 20  # of a machine's memory
-_FIELDS = [
-    "at_ns", "address_space_bytes", "address_space_limit", "cgroup_bytes", "cgroup_limit", "available_bytes",
-    "shared_excess_bytes", "private_bytes",
-]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +35,9 @@ class Pressure:
     available_bytes: int | None
     shared_excess_bytes: int | None
     private_bytes: int | None
+
+
+_FIELDS = [one.name for one in fields(Pressure)]
 
 
 def read_pressure(tables: Tables) -> tuple[Pressure, ...]:
