@@ -81,6 +81,7 @@ def test_the_holder_of_a_leak_is_named(tmp_path: Path, name: str) -> None:
     assert line in Path(at["file"]).read_text().splitlines()[at["line"] - 1]
 
 
+@pytest.mark.once
 def test_blocks_that_no_object_holds_are_named_by_line(tmp_path: Path) -> None:
     source = f"""
         import sys
@@ -364,6 +365,7 @@ def test_a_forked_child_searches_its_own_objects(tmp_path: Path) -> None:
 # --- from inside ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.once
 def test_a_type_a_line_and_an_object_choose(tmp_path: Path) -> None:
     source = """
         import hiwater

@@ -110,6 +110,7 @@ def test_reports_show_python_frames_unless_asked(tmp_path: Path) -> None:
         assert native[stack][0] == pytest.approx(held, abs=20_000)
 
 
+@pytest.mark.once
 def test_a_report_names_the_libraries(tmp_path: Path) -> None:
     path = record(tmp_path, "kept = [native.first(3_000_000), native.many(2_000_000)]\n", "--native")
     command = [sys.executable, "-m", "hiwater", "report", str(path), "--at", "end"]
@@ -171,6 +172,7 @@ def test_sampled_recordings_and_children_have_native_frames(tmp_path: Path) -> N
         assert held and all("third" in [frame.function for frame in one.frames] for one in held)
 
 
+@pytest.mark.once
 def test_a_file_that_is_another_now_gives_no_names(tmp_path: Path) -> None:
     library, path = recorded_with_a_copy(tmp_path)
     shutil.copy(compiled.library("objects"), library)
@@ -183,6 +185,7 @@ def test_a_file_that_is_another_now_gives_no_names(tmp_path: Path) -> None:
     assert "changed since the recording" in names.remarks()[0]
 
 
+@pytest.mark.once
 def test_names_that_were_found_once_outlive_the_file(tmp_path: Path) -> None:
     library, path = recorded_with_a_copy(tmp_path)
     before = stacks(path, 10_007)
@@ -238,6 +241,7 @@ def test_recording_with_record(tmp_path: Path) -> None:
     assert native_part(stacks(tmp_path / "inner.hiw", 10_007)[0])[0] == "first"
 
 
+@pytest.mark.once
 def test_diff_and_leaks_show_native_frames_on_request(tmp_path: Path) -> None:
     (tmp_path / "plain").mkdir()
     plain = record(tmp_path / "plain", "native.first(10_007)\n")
