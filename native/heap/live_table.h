@@ -160,6 +160,7 @@ public:
         std::uint32_t* const small = region->small_at(address);
         return starts(*small) ? take_small(small) : Block{};
     }
+    // Relaxed: the words are read after the lock is acquired, and who took a block's memory first counted it here.
     static bool has_small_only(Region* region, std::uintptr_t address) noexcept {
         return __atomic_load_n(&region->stretch_at(address), __ATOMIC_RELAXED) == Region::kUsed;
     }

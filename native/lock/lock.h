@@ -67,7 +67,7 @@ public:
         if ((word_.exchange(kFree, std::memory_order_release) & kWaited) != 0) [[unlikely]]
             wake(1);
     }
-    bool is_held_by_caller() const noexcept {
+    bool is_held_by_caller() const noexcept {  // relaxed: the answer is yes only by a store of its own
         return (word_.load(std::memory_order_relaxed) & ~kWaited) == held_by_caller();
     }
     // For a thread that was woken, or had to wake another, and never got to do so: all waiting threads try again.
@@ -319,7 +319,7 @@ private:
     // or sleeps, is not at work, and is not waited for.
     static constexpr int kChecks = 32, kTurn = 1500;
 
-    static bool is_at_work(const LockTicket& owner) noexcept {
+    static bool is_at_work(const LockTicket& owner) noexcept {  // relaxed: a guess
         for (int check = 0; check < kChecks; ++check) {
             if (owner.active.load(std::memory_order_relaxed) != 0) return true;
             pause_processor();
@@ -343,7 +343,7 @@ private:
     }
     // A filter refuses the call. A thread that took the lock by its fast path just before has its store to `active`
     // still in its processor's store buffer, which is empty within a microsecond: five milliseconds later everybody
-    // sees the store. Once a recording.
+    // sees the store, and a load of the bias that was made before it has been used. Once a recording.
     void give_up_bias() noexcept {
         constexpr std::uint64_t kLongEnoughNs = 5'000'000;
         may_bias_ = false;

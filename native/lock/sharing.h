@@ -12,7 +12,7 @@ namespace hiwater {
 struct LockTicket {
     std::atomic<std::uintptr_t> active{0};  // 0: not inside; else the thread's stack pointer when it entered
     std::uint32_t streak = 0;            // acquisitions in a row by this thread, while the lock is biased to no thread
-    std::atomic<bool> may_share{false};  // it is in the list below
+    std::atomic<bool> may_share{false};  // it is in the list below; relaxed: ordered by the bias of all sharers
     bool took_part = false;              // in the last episode of sharing; set by ThreadLocalAccounting::merge()
 };
 

@@ -500,7 +500,7 @@ private:
     bool is_heap_read_ = false;
 
     // Moves when a code object dies or a recording starts or ends: caches keyed by address are void, and threads check
-    // the mode.
+    // the mode. Relaxed: it is read after the lock is acquired, under which it moves.
     std::atomic<std::uint32_t> epoch_{1};
     std::uint32_t session_ = 0, interval_ = 0;
     std::atomic<std::uint64_t> lost_{0}, unknown_frees_{0};
@@ -539,8 +539,9 @@ private:
     Accounts::Figures last_peak_;  // at the last tick: all there is of a capture that somebody truncated
     std::int64_t last_program_peak_ = 0;
 
-    std::atomic<std::int64_t> shared_room_below_peak_{0};  // allowance that threads which share the lock may still take
-    std::uint64_t shared_events_ = 0;                      // of this recording
+    // Allowance that threads which share the lock may still take. Relaxed: only the sum counts.
+    std::atomic<std::int64_t> shared_room_below_peak_{0};
+    std::uint64_t shared_events_ = 0;  // of this recording
 
     static constexpr std::uint64_t kFewBlocksFrom = 4096;
     std::uint64_t sample_bytes_ = 0, sample_seed_ = 0, sampling_threads_ = 0;

@@ -27,7 +27,7 @@ struct DyingCode {
 
 // A code object's address may be used again by another. So each page of code has a generation that moves when a code
 // object in it dies, and what was remembered of its instructions no longer matches. Pages share generations by their
-// low bits: harmless.
+// low bits: harmless. Relaxed: it moves under the lock, and a thread has new code from the one that made it.
 inline constexpr std::uint32_t kCodePages = 4096;
 extern std::atomic<std::uint32_t> g_code_generation[kCodePages];
 inline std::atomic<std::uint32_t>& code_generation(const void* instr) noexcept {
@@ -35,7 +35,7 @@ inline std::atomic<std::uint32_t>& code_generation(const void* instr) noexcept {
 }
 
 // For a sampled recording: bytes up to the next sampled byte of each stream, and how many blocks have been allocated
-// whose number does not follow from those bytes. Only their thread writes them.
+// whose number does not follow from those bytes. Only their thread writes them. Relaxed: others read them as figures.
 struct SampleStreams {
     std::atomic<std::int64_t> left[sampling::kStreams];
     std::atomic<std::uint64_t> blocks;

@@ -27,7 +27,7 @@ using capture::Table;
 
 constexpr std::size_t kOfHeader = 6, kOfAccount = 4, kWords = kOfHeader + kOfAccount * SteppedAccounts::kAccounts;
 
-// What a reader needs for the peak and who held it, word by word: two halves of a pair are two stores here.
+// What a reader needs for the peak and the accounts at it, word by word: two halves of a pair are two stores here.
 struct Words {
     std::int64_t word[kWords] = {};
 

@@ -23,7 +23,7 @@ def configured(folder: Path, python: str, **environment: str) -> subprocess.Comp
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("system", ["linux-aarch64", "linux-i686", "macosx-14.0-arm64", "win-amd64"])
+@pytest.mark.parametrize("system", ["linux-riscv64", "linux-i686", "macosx-14.0-arm64", "win-amd64"])
 def test_another_system_gets_no_engine_and_needs_no_compiler(tmp_path: Path, system: str) -> None:
     done = configured(tmp_path, sys.executable, _PYTHON_HOST_PLATFORM=system)
     assert done.returncode == 0, done.stderr
@@ -34,10 +34,10 @@ def test_another_system_gets_no_engine_and_needs_no_compiler(tmp_path: Path, sys
 BY_ITSELF = "import sys, sysconfig; sysconfig.get_config_vars()['HOST_GNU_TYPE'] = {!r}; sys.abiflags = {!r}"
 
 
-def said_by(folder: Path, machine: str, flags: str = "") -> subprocess.CompletedProcess[str]:
+def said_by(folder: Path, machine: str, flags: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
     """What comes of what the interpreter says of itself, which is made up: there is none of these here."""
     (folder / "sitecustomize.py").write_text(BY_ITSELF.format(machine, flags))
-    return configured(folder, sys.executable, PYTHONPATH=str(folder))
+    return configured(folder, sys.executable, PYTHONPATH=str(folder), **environment)
 
 
 @pytest.mark.parametrize(
@@ -54,5 +54,11 @@ def test_nor_does_another_c_library_or_interpreter(tmp_path: Path, machine: str,
 @pytest.mark.parametrize("machine", ["x86_64-pc-linux-gnu", "x86_64-alpine-linux-musl", "x86_64-conda-linux-gnu"])
 def test_here_it_needs_one(tmp_path: Path, machine: str) -> None:
     done = said_by(tmp_path, machine)
+    assert done.returncode != 0
+    assert "compiler" in done.stderr
+
+
+def test_on_aarch64_too(tmp_path: Path) -> None:
+    done = said_by(tmp_path, "aarch64-unknown-linux-gnu", _PYTHON_HOST_PLATFORM="linux-aarch64")
     assert done.returncode != 0
     assert "compiler" in done.stderr

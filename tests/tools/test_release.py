@@ -13,14 +13,21 @@ from places import ROOT
 ASK = "import release_check; print(release_check.version(), *release_check.other_versions())"
 
 
-def test_the_version_is_the_same_everywhere() -> None:
+def _said(program: str) -> list[str]:
+    """The words that a program beside the tools prints."""
     done = subprocess.run(
-        [sys.executable, "-c", ASK], cwd=ROOT / "tools", capture_output=True, text=True, check=True, timeout=300
+        [sys.executable, "-c", program], cwd=ROOT / "tools", capture_output=True, text=True, check=True, timeout=300
     )
-    assert done.stdout.split() == [hiwater.__version__] == [importlib.metadata.version("hiwater")]
+    return done.stdout.split()
+
+
+def test_the_version_is_the_same_everywhere() -> None:
+    assert _said(ASK) == [hiwater.__version__] == [importlib.metadata.version("hiwater")]
 
 
 def test_wheels_are_built_for_the_interpreters_that_are_supported() -> None:
     about = tomllib.loads((ROOT / "pyproject.toml").read_text())
     names = [one.rpartition(" ")[2] for one in about["project"]["classifiers"] if " Python :: 3." in f" {one}"]
-    assert about["tool"]["cibuildwheel"]["build"] == f"cp3{{{','.join(name[2:] for name in names)}}}-*linux_x86_64"
+    processors = _said("import wheels; print(*dict.fromkeys(target.processor for target in wheels.TARGETS))")
+    versions = ",".join(name[2:] for name in names)
+    assert about["tool"]["cibuildwheel"]["build"] == f"cp3{{{versions}}}-*linux_{{{','.join(processors)}}}"

@@ -74,6 +74,6 @@ def _explain(error: ImportError) -> tuple[str, str]:
     if isinstance(error, ModuleNotFoundError) or "cannot import name" in str(error):
         return (
             NO_ENGINE,
-            "install it on Linux x86-64, where the engine is built",
+            "install it on Linux x86-64 or aarch64, where the engine is built",
         )
     return f"the engine cannot be loaded ({error})", "reinstall hiwater for this interpreter"
