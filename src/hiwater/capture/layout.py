@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -18,85 +19,28 @@ import numpy as np
 
 from hiwater.capture import bounds
 from hiwater.capture.format import COUNTED_KINDS, KINDS, MAGIC, NATIVE_VERSION, VERSION
+from hiwater.capture.record_fields import ENGINE_TABLES, EVENTS_HEADER, HEADER, SAMPLED_TABLES, TABLES, Fields
 from hiwater.errors import CorruptCapture, ForeignFile, IncompatibleCapture, TruncatedCapture
 
-# What this reader needs of a capture; whatever else the schema names is read and left alone.
-NEEDED_FIELDS: dict[str, tuple[str, ...]] = {
-    "strings": ("offset", "length"),
-    "codes": ("function", "file", "first_line", "kind"),
-    "nodes": ("parent", "code", "line"),
-    "accounts": (
-        "live_bytes", "live_blocks", "saved_bytes", "saved_blocks",
-        "generation", "total_bytes", "total_blocks", "node", "kind", "sampled",
-    ),
-    "account_peaks": ("peak_bytes", "peak_blocks", "entered_bytes", "temporaries"),
-    "slices": (
-        "start_ns", "end_ns", "peak_ns", "peak_bytes", "peak_blocks", "first_entry", "entry_count", "unlisted_bytes",
-    ),
-    "slice_entries": ("account", "blocks", "bytes"),
-    "timeline": ("at_ns", "resident_bytes", "live_bytes"),
-    "facts": ("key", "value"),
-    "markers": ("at_ns", "value", "kind", "node"),
-}  # fmt: skip
-# Tables that a capture may lack: some only `hiwater sample` writes, some only the engine. Where one is there it has
-# these fields.
-OPTIONAL_FIELDS: dict[str, tuple[str, ...]] = {
-    "processes": (
-        "pid", "parent_pid", "name", "command", "start_ns", "end_ns", "peak_bytes", "exact", "exit_status",
-    ),
-    "process_samples": ("at_ns", "resident_bytes", "process"),
-    "scopes": (
-        "name", "pid", "thread_id", "depth", "start_ns", "end_ns", "start_bytes", "end_bytes", "peak_bytes",
-    ),
-    "residency": ("at_ns", "resident_bytes", "untouched_bytes", "part"),
-    "pressure": (
-        "at_ns", "address_space_bytes", "address_space_limit", "cgroup_bytes", "cgroup_limit", "available_bytes",
-        "shared_excess_bytes", "private_bytes",
-    ),
-    "large_blocks": ("at_ns", "bytes", "touched_bytes", "node", "from_malloc"),
-    "devices": (
-        "name", "backend", "source", "note", "limit_bytes", "peak_allocated_bytes", "peak_reserved_bytes",
-        "peak_used_bytes", "peak_at_ns", "exact",
-    ),
-    "device_samples": (
-        "at_ns", "allocated_bytes", "allocated_peak_bytes", "reserved_bytes", "reserved_peak_bytes", "used_bytes",
-        "device",
-    ),
-    "device_terms": ("at_ns", "bytes", "device", "term"),
-    "live_snapshots": ("at_ns", "slice", "number", "first_account", "name"),
-    "holder_searches": (
-        "at_ns", "objects", "references", "bytes", "all_paths", "pause_ns", "duration_ns", "first_path", "paths",
-        "first_block", "blocks", "first_reference", "references_between", "target", "name", "failure", "request",
-    ),
-    "holder_paths": ("parent", "dominator", "kind", "shared", "label", "type", "objects", "bytes", "retained_bytes"),
-    "holder_blocks": ("path", "account", "blocks", "bytes"),
-    "holder_references": ("from", "to", "references"),
-    "relatives": ("at_ns", "resident_bytes", "shared_excess_bytes", "pid"),
-    "modules": ("path", "identity", "code"),
-}  # fmt: skip
-NEEDED_HEADER = (
-    "extents_used", "state", "pid",
-    "process_start_ticks", "boot_id", "started_unix_ns", "started_ns", "heartbeat_ns", "ended_ns", "exit_code",
-    "sample_bytes", "lost_events", "stop_reason", "resident_start_bytes", "resident_last_bytes", "resident_peak_bytes",
-    "resident_error_bytes", "resident_exact", "epoch_index", "epoch0_peak_bytes", "epoch0_peak_blocks",
-    "epoch0_peak_ns", "epoch0_slice_start_ns", "epoch1_peak_bytes", "epoch1_peak_blocks", "epoch1_peak_ns",
-    "epoch1_slice_start_ns", "overhead_bytes", "table_count", "exact_total_bytes", "exact_total_blocks",
-    "inherited_bytes", "live_bytes", "live_blocks", "slice_peak_bytes", "slice_peak_blocks", "generation",
-    "slice_peak_ns", "kind_live_bytes",
-)  # fmt: skip
 
-# Signed in the file, for a figure may be a difference; every other number, ids and places above all, is unsigned.
-SIGNED_FIELDS = frozenset({
-    "live_bytes", "live_blocks", "saved_bytes", "saved_blocks", "peak_bytes", "peak_blocks", "entered_bytes",
-    "slice_peak_bytes", "slice_peak_blocks", "unlisted_bytes", "resident_bytes", "exit_code", "resident_start_bytes",
-    "resident_last_bytes", "resident_peak_bytes", "resident_error_bytes", "epoch0_peak_bytes", "epoch0_peak_blocks",
-    "epoch1_peak_bytes", "epoch1_peak_blocks", "kind_live_bytes", "start_bytes", "end_bytes", "exit_status",
-    "untouched_bytes", "touched_bytes", "address_space_bytes", "address_space_limit", "cgroup_bytes", "cgroup_limit",
-    "available_bytes", "allocated_start_bytes", "allocated_end_bytes", "limit_bytes", "peak_allocated_bytes",
-    "peak_reserved_bytes", "peak_used_bytes", "allocated_bytes", "allocated_peak_bytes", "reserved_bytes",
-    "reserved_peak_bytes", "used_bytes", "shared_excess_bytes", "private_bytes", "program_peak_bytes",
-    "program_peak_error_bytes",
-})  # fmt: skip
+def _names(tables: Mapping[str, Fields]) -> dict[str, tuple[str, ...]]:
+    return {
+        table: tuple(name for name, _, _ in fields if name != "reserved") for table, fields in tables.items() if fields
+    }
+
+
+# What this reader needs of a capture; whatever else the schema names is read and left alone.
+NEEDED_FIELDS = _names(TABLES)
+OPTIONAL_FIELDS = _names(SAMPLED_TABLES | ENGINE_TABLES)
+"""Of tables that a capture may lack."""
+NEEDED_HEADER = tuple(name for name, _, _ in (*HEADER, *EVENTS_HEADER) if name not in ("counted_kinds", "table_total"))
+# A figure may be a difference; ids and places above all are unsigned.
+_SIGNED = {
+    (table, name)
+    for table, fields in ({"header": (*HEADER, *EVENTS_HEADER)} | TABLES | SAMPLED_TABLES | ENGINE_TABLES).items()
+    for name, letter, _ in fields
+    if letter in "iq"
+}
 
 _START = struct.Struct("<8sIIQQQQQI")  # magic, version, and the fields of HeaderStart
 FIRST_BYTES = _START.size
@@ -239,7 +183,7 @@ def _record_type(name: str, fields: Any, record_bytes: int) -> np.dtype[Any]:
 
 def is_signed(table: str, field: str) -> bool:
     """Whether the field of a table may be negative."""
-    return field in SIGNED_FIELDS or (field == "bytes" and table in ("slice_entries", "large_blocks", "device_terms"))
+    return (table, field) in _SIGNED
 
 
 def _need(name: str, record: np.dtype[Any], fields: tuple[str, ...]) -> None:

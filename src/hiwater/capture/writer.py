@@ -24,8 +24,17 @@ from contextlib import suppress
 from hiwater._os import portable, trust
 from hiwater._os.process_identity import current_boot_id, is_alive, start_ticks_of
 from hiwater.capture import destination
-from hiwater.capture.format import COUNTED_KINDS, KINDS, MAGIC, VERSION
+from hiwater.capture.format import COUNTED_KINDS, MAGIC, VERSION
 from hiwater.capture.process import STATE_ENDED, STATE_RECORDING, is_being_written
+from hiwater.capture.record_fields import (
+    EVENTS_HEADER,
+    FIXED_HEADER,
+    HEADER,
+    SAMPLED_TABLES,
+    TABLES,
+    WRITER_HEADER,
+    Fields,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,68 +49,13 @@ FIRST_EXTENT_OFFSET = 256 * 1024
 UNKNOWN_EXIT_CODE = -1  # of the target, in the header
 UNKNOWN_EXIT_STATUS = -(1 << 31)  # of any process, in its record: -1 is SIGHUP there
 
-# Fields as (name, letter of `struct`, count); text is "s". Offsets follow from natural alignment, as in the C++
-# structs.
-_FIXED_HEADER = (
-    ("magic", "s", 8), ("version", "I", 1), ("header_bytes", "I", 1), ("extent_bytes", "Q", 1),
-    ("schema_offset", "Q", 1), ("schema_bytes", "Q", 1), ("directory_offset", "Q", 1), ("first_extent_offset", "Q", 1),
-    ("max_extents", "I", 1),
-)  # fmt: skip
-_HEADER = (
-    *_FIXED_HEADER, ("extents_used", "I", 1), ("state", "I", 1), ("pid", "I", 1), ("process_start_ticks", "Q", 1),
-    ("boot_id", "s", 40), ("started_unix_ns", "Q", 1), ("started_ns", "Q", 1), ("heartbeat_ns", "Q", 1),
-    ("ended_ns", "Q", 1), ("exit_code", "i", 1), ("counted_kinds", "I", 1), ("sample_bytes", "Q", 1),
-    ("lost_events", "Q", 1), ("stop_reason", "I", 1), ("table_total", "I", 1), ("resident_start_bytes", "q", 1),
-    ("resident_last_bytes", "q", 1), ("resident_peak_bytes", "q", 1), ("resident_error_bytes", "q", 1),
-    ("resident_exact", "I", 1), ("epoch_index", "I", 1), ("epoch0_peak_bytes", "q", 1), ("epoch0_peak_blocks", "q", 1),
-    ("epoch0_peak_ns", "Q", 1), ("epoch0_slice_start_ns", "Q", 1), ("epoch1_peak_bytes", "q", 1),
-    ("epoch1_peak_blocks", "q", 1), ("epoch1_peak_ns", "Q", 1), ("epoch1_slice_start_ns", "Q", 1),
-    ("overhead_bytes", "Q", 1), ("table_count", "Q", 16), ("exact_total_bytes", "Q", 1), ("exact_total_blocks", "Q", 1),
-    ("inherited_bytes", "Q", 1),
-)  # fmt: skip
-_HEADER_OF_EVENTS = (
-    ("live_bytes", "q", 1), ("live_blocks", "q", 1), ("slice_peak_bytes", "q", 1), ("slice_peak_blocks", "q", 1),
-    ("generation", "Q", 1), ("slice_peak_ns", "Q", 1), ("kind_live_bytes", "q", len(KINDS)),
-    # Added here: who writes. The target may live on when its sampler is killed.
-    ("writer_pid", "I", 1), ("writer_reserved", "I", 1), ("writer_start_ticks", "Q", 1),
-)  # fmt: skip
 _EVENTS_ALIGNMENT = 64
 
-_TABLES: dict[str, tuple[tuple[str, str, int], ...]] = {
-    "string_bytes": (),
-    "strings": (("offset", "Q", 1), ("length", "I", 1), ("reserved", "I", 1)),
-    "codes": (("function", "I", 1), ("file", "I", 1), ("first_line", "I", 1), ("kind", "I", 1)),
-    "nodes": (("parent", "I", 1), ("code", "I", 1), ("line", "I", 1), ("reserved", "I", 1)),
-    "accounts": (
-        ("live_bytes", "q", 1), ("live_blocks", "q", 1), ("saved_bytes", "q", 1), ("saved_blocks", "q", 1),
-        ("generation", "Q", 1), ("total_bytes", "Q", 1), ("total_blocks", "Q", 1), ("node", "I", 1), ("kind", "H", 1),
-        ("sampled", "H", 1),
-    ),
-    "account_peaks": (
-        ("peak_bytes", "q", 1), ("peak_blocks", "q", 1), ("entered_bytes", "q", 1), ("temporaries", "Q", 1),
-    ),
-    "slices": (
-        ("start_ns", "Q", 1), ("end_ns", "Q", 1), ("peak_ns", "Q", 1), ("peak_bytes", "q", 1), ("peak_blocks", "q", 1),
-        ("first_entry", "Q", 1), ("entry_count", "Q", 1), ("unlisted_bytes", "q", 1),
-    ),
-    "slice_entries": (("account", "I", 1), ("blocks", "I", 1), ("bytes", "q", 1)),
-    "timeline": (("at_ns", "Q", 1), ("resident_bytes", "q", 1), ("live_bytes", "q", len(KINDS))),
-    "facts": (("key", "I", 1), ("value", "I", 1)),
-    "markers": (("at_ns", "Q", 1), ("value", "Q", 1), ("kind", "I", 1), ("node", "I", 1)),
-    "processes": (
-        ("pid", "I", 1), ("parent_pid", "I", 1), ("name", "I", 1), ("command", "I", 1), ("start_ns", "Q", 1),
-        ("end_ns", "Q", 1), ("peak_bytes", "q", 1), ("exact", "I", 1), ("exit_status", "i", 1),
-    ),
-    "process_samples": (("at_ns", "Q", 1), ("resident_bytes", "q", 1), ("process", "I", 1), ("reserved", "I", 1)),
-    "scopes": (
-        ("name", "I", 1), ("pid", "I", 1), ("thread_id", "I", 1), ("depth", "I", 1), ("start_ns", "Q", 1),
-        ("end_ns", "Q", 1), ("start_bytes", "q", 1), ("end_bytes", "q", 1), ("peak_bytes", "q", 1),
-    ),
-}  # fmt: skip
+_TABLES = TABLES | SAMPLED_TABLES
 _NUMPY_LETTERS = {"H": "<u2", "I": "<u4", "i": "<i4", "Q": "<u8", "q": "<i8"}
 
 
-def _placed(fields: tuple[tuple[str, str, int], ...], start: int = 0) -> Iterator[tuple[str, str, int, int]]:
+def _placed(fields: Fields, start: int = 0) -> Iterator[tuple[str, str, int, int]]:
     """Each field as (name, letter, count, offset), at its natural alignment."""
     offset = start
     for name, letter, count in fields:
@@ -113,17 +67,18 @@ def _placed(fields: tuple[tuple[str, str, int], ...], start: int = 0) -> Iterato
 
 def header_places() -> dict[str, tuple[str, int, int]]:
     """Every field of the header as name: (letter, count, offset)."""
-    first = list(_placed(_HEADER))
+    first = list(_placed((*FIXED_HEADER, *HEADER)))
     end = first[-1][3] + 8
     aligned = -(-end // _EVENTS_ALIGNMENT) * _EVENTS_ALIGNMENT
     return {
-        name: (letter, count, offset) for name, letter, count, offset in (*first, *_placed(_HEADER_OF_EVENTS, aligned))
+        name: (letter, count, offset)
+        for name, letter, count, offset in (*first, *_placed((*EVENTS_HEADER, *WRITER_HEADER), aligned))
     }
 
 
 def schema() -> dict[str, object]:
     """What the schema text of these captures says."""
-    fixed = {name for name, _, _ in _FIXED_HEADER} - {"version"}
+    fixed = {name for name, _, _ in FIXED_HEADER} - {"version"}
     header = [_described(name, *place) for name, place in header_places().items() if name not in fixed]
     tables = [
         {
@@ -142,7 +97,7 @@ def _described(name: str, letter: str, count: int, offset: int) -> list[object]:
     return [name, _NUMPY_LETTERS[letter], offset] if count == 1 else [name, _NUMPY_LETTERS[letter], offset, count]
 
 
-def _record_bytes(fields: tuple[tuple[str, str, int], ...]) -> int:
+def _record_bytes(fields: Fields) -> int:
     return struct.calcsize("=" + "".join(letter * count for _, letter, count in fields)) if fields else 1
 
 
@@ -151,7 +106,7 @@ class _TableFile:
 
     __slots__ = ("count", "extents", "number", "pack", "pending", "record_bytes", "written")
 
-    def __init__(self, number: int, fields: tuple[tuple[str, str, int], ...]) -> None:
+    def __init__(self, number: int, fields: Fields) -> None:
         self.number = number
         self.record_bytes = _record_bytes(fields)
         self.pack = struct.Struct("<" + "".join(letter * count for _, letter, count in fields)) if fields else None
