@@ -167,17 +167,9 @@ def add_common_arguments(parser: Parser) -> None:
 
 
 def _moment(text: str) -> str:
-    try:
-        return moment_text(text)
-    except BadRequest as error:
-        raise argparse.ArgumentTypeError(error.problem) from None
-
-
-def moment_text(text: str) -> str:
-    """Return `text` if it names a moment. Raises BadRequest otherwise."""
     if text in ("peak", "end", "oom") or re.fullmatch(r"\d+(\.\d*)?(:\d+(\.\d*)?)?", text):
         return text
-    raise BadRequest(f"{text!r} is none of peak, end, oom, SECONDS, T1:T2", "see --help")
+    raise argparse.ArgumentTypeError(f"{text!r} is none of peak, end, oom, SECONDS, T1:T2")
 
 
 def _count(text: str) -> int:
