@@ -202,9 +202,9 @@ def test_programs_without_a_gpu_meet_nothing_of_it(tmp_path):
         "assert not torch.cuda.is_initialized() and not torch.cuda._queued_calls[3:], torch.cuda._queued_calls\n"
         "assert 'zipfile' not in sys.modules or 'torch' in sys.modules\n"
     )
-    for more in ([], ["--no-device-history"]):
+    for more, loaded in (([], ()), (["--no-device-history"], ("torch",))):
         out = tmp_path / "run.hiw"
-        done = run_hiwater("run", *more, "-o", out, program)
+        done = run_hiwater("run", *more, "-o", out, program, loaded=loaded)
         assert done.returncode == 0 and "warning" not in done.stderr, done.stderr
         assert hiwater.open(out).device_histories == ()
 
