@@ -174,13 +174,14 @@ test-aarch64: ## test the engine's core for aarch64, under an emulator
 # The same emulator, debootstrap, and root. `make wheels WORDS='--only 3.11 --for aarch64'` comes before.
 AARCH64 := build/aarch64
 AARCH64_PYTHON := $(AARCH64)/venv/bin/python3
-test-aarch64-engine: ## try the wheel for aarch64 under an emulator: what known programs hold, and what other threads and jumps do
+test-aarch64-engine: ## try the wheel for aarch64 under an emulator: what known programs hold, and programs that jump
 	tools/aarch64_python.sh $(AARCH64) $(MIRROR)
 	$(PYTHON) -m pip install --quiet --upgrade --only-binary :all: --target $(AARCH64)/venv/lib/python3.11/site-packages \
 	    --implementation cp --python-version 3.11 --platform manylinux_2_28_aarch64 --platform manylinux_2_27_aarch64 \
-	    --platform manylinux_2_17_aarch64 dist/hiwater-*-cp311-cp311-manylinux_2_17_aarch64.whl pytest
+	    --platform manylinux_2_17_aarch64 dist/hiwater-*-cp311-cp311-manylinux_2_17_aarch64.whl pytest hypothesis
 	$(AARCH64_PYTHON) tools/truth_probe.py
 	$(AARCH64_PYTHON) -m hiwater doctor
+	PATH="$(CURDIR)/$(AARCH64)/venv/bin:$$PATH" $(AARCH64_PYTHON) -m pytest -q -p no:cacheprovider tests/record/test_jumps.py
 
 # gcc accepts what is an error to clang, and warns of less. Compiles nothing: the engine as it is installed is gcc's. What most files
 # include is read once; gcc has shown that each includes what it needs.

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Makes an environment of Debian's CPython 3.11 for aarch64 that runs here under qemu (make test-aarch64-engine).
 #   tools/aarch64_python.sh FOLDER [MIRROR]
-# Needs debootstrap and qemu-user-static, and root. FOLDER/venv/bin/python3 is a script that starts the emulator, so that
+# Needs debootstrap, qemu-user-static and g++-aarch64-linux-gnu, and root. FOLDER/venv/bin/python3 is a script that starts the emulator, so that
 # what a program starts by sys.executable is emulated, too.
 set -eu
 mkdir -p "$1"
@@ -18,3 +18,6 @@ cat >"$folder/venv/bin/python3" <<END
 exec qemu-aarch64-static -L "$root" -0 "\$0" "$root/usr/bin/python3.11" "\$@"
 END
 chmod +x "$folder/venv/bin/python3"
+# Tests compile libraries for the interpreter that they run in.
+ln -sf "$(command -v aarch64-linux-gnu-gcc)" "$folder/venv/bin/cc"
+ln -sf "$(command -v aarch64-linux-gnu-g++)" "$folder/venv/bin/c++"

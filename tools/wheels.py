@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -154,8 +155,12 @@ class Checkers:
 
     def tagged(self, target: Target, wheel: Path, to: Path) -> Path:
         """The wheel with the tag of the oldest C library that it works with, in `to`. Raises Failure if that is newer
-        than it was built for. auditwheel knows the C library alone that it runs on; for musl there is no older one."""
-        if "musl" in target.tag:
+        than it was built for. auditwheel repairs for the processor and the C library alone that it runs on, and shows
+        any with glibc; for musl there is no older one."""
+        is_glibc, is_here = "musl" not in target.tag, target.processor == platform.machine()
+        if is_glibc and not is_here and f'"{target.tag}"' not in self.run("auditwheel", "show", wheel):
+            raise Failure(f"{wheel.name} is not what {target.tag} says")
+        if not is_glibc or not is_here:
             self.run("wheel", "tags", "--remove", "--platform-tag", target.tag, shutil.copy2(wheel, to))
         else:
             self.run("auditwheel", "repair", "--plat", target.tag, "--wheel-dir", to, wheel)
