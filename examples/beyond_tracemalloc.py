@@ -20,9 +20,12 @@ from hiwater._os.sizes import format_size
 
 CASES = ("list", "np", "torch_cpu", "torch_gpu")
 WHY = {
-    "list": "one list of {n} pointers, 8 bytes each, all written: allocated and resident agree. The float is one and the same object.",
-    "np": "two arrays of {n} float64: zeros() asks for pages and writes none of them, so only the copy that astype() makes is resident.",
-    "torch_cpu": "two tensors: ones() is float32 and written, to(float64) is twice as large: both are resident until the first is dropped.",
+    "list": "one list of {n} pointers, 8 bytes each, all written: allocated and resident agree. The float is one and "
+    "the same object.",
+    "np": "two arrays of {n} float64: zeros() asks for pages and writes none of them, so only the copy that astype() "
+    "makes is resident.",
+    "torch_cpu": "two tensors: ones() is float32 and written, to(float64) is twice as large: both are resident until "
+    "the first is dropped.",
     "torch_gpu": "the same two tensors on the CPU, and then the float64 one on the GPU: nothing is mirrored.",
 }
 
@@ -67,7 +70,8 @@ def show(case: str, samples: int) -> None:
     blocks = [block for block in t.usage.breakdown.large if block.bytes > samples]
     for block in blocks:
         print(
-            f"still there: {format_size(block.bytes)}, of which touched {format_size(block.touched_bytes)} ({block.kind})"
+            f"still there: {format_size(block.bytes)}, "
+            f"of which touched {format_size(block.touched_bytes)} ({block.kind})"
         )
     del made
 
