@@ -16,8 +16,7 @@ from operator import attrgetter
 import numpy as np
 
 from hiwater._os.sizes import format_size
-from hiwater.analysis.holder_choice import Chosen, matching, telling
-from hiwater.analysis.holder_paths import MANY_TIMES, SearchedPaths
+from hiwater.analysis.holder_paths import MANY_TIMES, Chosen, SearchedPaths, matching, telling
 from hiwater.analysis.user_lines import Group
 from hiwater.capture import opening
 from hiwater.capture.holders import HolderSearch, last_search, read_searches

@@ -10,7 +10,7 @@ from hiwater._os.sizes import BYTES_PER_MIB
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from hiwater.scopes.device_usage import DeviceUsage
-    from hiwater.scopes.level import Level
+    from hiwater.scopes.usage import Level
 
 _SOURCE_SHOWN = 80
 

@@ -7,8 +7,7 @@ from functools import partial
 
 from hiwater.analysis.symbols import names_file
 from hiwater.analysis.symbols.files import Fetch, fetch_nothing
-from hiwater.analysis.symbols.generated_code import GeneratedCode
-from hiwater.analysis.symbols.naming import FunctionNames
+from hiwater.analysis.symbols.naming import FunctionNames, GeneratedCode
 from hiwater.capture import Capture
 from hiwater.capture.native_frames import Frames
 from hiwater.errors import BadRequest

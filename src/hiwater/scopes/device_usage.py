@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from hiwater.meters.devices.base import Device
-    from hiwater.scopes.level import Level
+    from hiwater.scopes.usage import Level
 
 _CHIEF = ("allocated", "used", "device_used", "reserved")
 

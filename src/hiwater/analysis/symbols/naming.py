@@ -1,11 +1,12 @@
 """The names of the native functions of captures: from beside the capture, from the disk's cache, or from the files that
-were recorded."""
+were recorded; of code that a compiler made in the recorded program, from the map that it wrote for `perf`."""
 
 from __future__ import annotations
 
 import os
 import re
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -14,10 +15,12 @@ from hiwater.analysis.symbols import files, names_file
 from hiwater.analysis.symbols.demangle import demangled
 from hiwater.analysis.symbols.elf import NotElf
 from hiwater.analysis.symbols.files import Changed, Description, Fetch, description
-from hiwater.analysis.symbols.generated_code import GeneratedCode
 from hiwater.analysis.symbols.names_file import ModuleNames
 from hiwater.analysis.symbols.source_lines import Places
+from hiwater.capture import attachments
 from hiwater.capture.native_frames import GENERATED, Module, NativePlace
+from hiwater.capture.reader import Contents
+from hiwater.errors import CorruptCapture
 
 _ALLOCATORS = re.compile(
     r"_?Py(?:Object|Mem)_(?:Debug)?(?:Raw)?(?:Malloc|Calloc|Realloc)|operator new(?:\[\])?\(.*\)"
@@ -27,6 +30,39 @@ _ALLOCATORS = re.compile(
 _IDENTITY = re.compile(r"[0-9a-f]{2,64}|headers:[0-9a-f]{16}")
 _MOST_SECONDS = 60
 """For all modules together; what is not found by then has no name in this report."""
+
+
+_LONGEST = 4096
+
+
+class GeneratedCode:
+    """What lies where: each line of a map has a start, a size, both in hexadecimal, and a name. Of two at one place the
+    later is in use."""
+
+    def __init__(self, text: str = "") -> None:
+        functions = dict[int, tuple[int, str]]()
+        for line in text.splitlines():
+            start, size, name = [*line.split(" ", 2), "", ""][:3]
+            try:
+                functions[int(start, 16)] = int(size, 16), name[:_LONGEST]
+            except ValueError:
+                continue  # not a line of such a map
+        self._starts = sorted(functions)
+        self._functions = functions
+
+    @classmethod
+    def of(cls, contents: Contents) -> GeneratedCode:
+        """That of a capture."""
+        try:
+            return cls(attachments.read(contents).get(attachments.PERF_MAP, b"").decode("utf-8", "replace"))
+        except CorruptCapture:
+            return cls()
+
+    def at(self, address: int) -> str:
+        """The function at an address."""
+        index = bisect_right(self._starts, address) - 1
+        size, name = self._functions[self._starts[index]] if index >= 0 else (0, "")
+        return name if index >= 0 and address < self._starts[index] + size and name else GENERATED
 
 
 class FunctionNames:

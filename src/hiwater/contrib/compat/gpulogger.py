@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from hiwater.notebook.figures import Cell
-    from hiwater.scopes.level import Level
+    from hiwater.scopes.usage import Level
 
 
 class IPyGPULoggerMemory(NamedTuple):

@@ -15,9 +15,8 @@ if TYPE_CHECKING:
     from typing import Any, ClassVar, Self
 
     from hiwater.scopes.device_usage import DeviceUsage
-    from hiwater.scopes.level import Level
     from hiwater.scopes.logs import Log
-    from hiwater.scopes.usage import Usage
+    from hiwater.scopes.usage import Level, Usage
 
 DEFAULT_INTERVAL = 0.1
 
