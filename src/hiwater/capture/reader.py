@@ -136,11 +136,12 @@ def _stay_inside(descriptor: int, size: int, offset: int) -> None:
 
 
 def _steady_header(descriptor: int, schema: Schema) -> dict[str, Any]:
-    """The header, read until two readings have the same table counts: the program may write meanwhile."""
+    """The header, read until two readings have the same table counts and extents: the program may write meanwhile, and
+    a copy may have a count without the extent that came before it."""
     header = _read_header(descriptor, schema)
     for _ in range(_HEADER_TRIES):
         again = _read_header(descriptor, schema)
-        if again["table_count"] == header["table_count"]:
+        if all(again[name] == header[name] for name in ("table_count", "extents_used")):
             break
         header = again
     return header
