@@ -36,7 +36,7 @@ template <capture::Kind kKind>
     const auto address = reinterpret_cast<std::uintptr_t>(block);
     const std::uint32_t account = t.top->account[kind];
     if (account == 0 || accounts_.is_peak_read()) [[unlikely]]
-        return record_biased_rare<kKind>(t, region, block, bytes);
+        return record_biased_native<kKind>(t, region, block, bytes);
     if (bytes >= LiveTable::kLargeBytes) return record_biased_large<kKind>(t, region, block, bytes);
     if (!LiveTable::insert_small_fast(region, address, bytes, account)) [[unlikely]]
         return record_biased_rare<kKind>(t, region, block, bytes);

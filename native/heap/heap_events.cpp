@@ -110,6 +110,52 @@ void* Recorder::record_biased_moved(Thread& t, const void* instr, void* block, s
 template void* Recorder::record_biased_moved<Kind::python>(Thread&, const void*, void*, std::size_t) noexcept;
 template void* Recorder::record_biased_moved<Kind::native>(Thread&, const void*, void*, std::size_t) noexcept;
 
+// Charges a block to the account of a known walk. False, and nothing is done, where that takes more than this.
+template <Kind kKind>
+[[gnu::always_inline]] inline bool Recorder::charge_known(Thread& t, LiveTable::Region* region, std::uintptr_t address,
+                                                          std::size_t bytes, std::uint32_t account) noexcept {
+    if (account == 0 || bytes >= t.native->known_below) [[unlikely]]
+        return false;
+    if (!(bytes < LiveTable::kLargeBytes ? LiveTable::insert_small_fast(region, address, bytes, account)
+                                         : LiveTable::insert_large_fast(region, address, bytes, account))) [[unlikely]]
+        return false;
+    accounts_.credit_fast(account, static_cast<std::uint32_t>(kKind), static_cast<std::int64_t>(bytes));
+    t.last_block = address;
+    Lock::leave_fast_path(t.ticket);
+    return true;
+}
+
+// Where the stack has no account: with native frames, it may have that of a walk that would be the same. Hooks jump
+// here if they can: then this returns to the hook's caller.
+template <Kind kKind>
+void* Recorder::record_biased_native(Thread& t, LiveTable::Region* region, void* block, std::size_t bytes) noexcept {
+    if (t.native == nullptr || accounts_.is_peak_read()) return record_biased_rare<kKind>(t, region, block, bytes);
+    const auto* const here = static_cast<const std::uintptr_t*>(__builtin_frame_address(0));
+    const std::uintptr_t caller = here[1], stack_pointer = reinterpret_cast<std::uintptr_t>(here + 2);
+    const std::uint32_t account = t.native->account_at({caller, stack_pointer, t.top, t.top->place}, t, kKind);
+    if (!charge_known<kKind>(t, region, address_of(block), bytes, account)) [[unlikely]]
+        return record_biased_walk<kKind>(t, region, block, bytes, caller, stack_pointer);
+    return block;
+}
+
+// The same where the first walk that comes to mind is another. What a walk is done for, and what a known one says, is
+// kept for NativeFrames::learn().
+template <Kind kKind>
+void* Recorder::record_biased_walk(Thread& t, LiveTable::Region* region, void* block, std::size_t bytes,
+                                   std::uintptr_t caller, std::uintptr_t stack_pointer) noexcept {
+    NativeStack& stack = *t.native;
+    stack.asked = {caller, stack_pointer, t.top, t.top->place};
+    stack.answer = stack.account_of_any(t, kKind);
+    if (charge_known<kKind>(t, region, address_of(block), bytes, stack.answer)) {
+        stack.asked.address = 0;
+        return block;
+    }
+    return record_biased_rare<kKind>(t, region, block, bytes);
+}
+
+template void* Recorder::record_biased_native<Kind::python>(Thread&, LiveTable::Region*, void*, std::size_t) noexcept;
+template void* Recorder::record_biased_native<Kind::native>(Thread&, LiveTable::Region*, void*, std::size_t) noexcept;
+
 template <Kind kKind>
 void* Recorder::record_biased_rare(Thread& t, LiveTable::Region* region, void* block, std::size_t bytes) noexcept {
     if (bytes >= kLargeChange) [[unlikely]] {

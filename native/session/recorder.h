@@ -337,6 +337,15 @@ private:
     template <capture::Kind kKind>
     void* record_biased(Thread& t, LiveTable::Region* region, void* block, std::size_t bytes) noexcept;
     template <capture::Kind kKind>
+    [[gnu::noinline]] void* record_biased_native(Thread& t, LiveTable::Region* region, void* block,
+                                                 std::size_t bytes) noexcept;
+    template <capture::Kind kKind>
+    [[gnu::noinline]] void* record_biased_walk(Thread& t, LiveTable::Region* region, void* block, std::size_t bytes,
+                                               std::uintptr_t caller, std::uintptr_t stack_pointer) noexcept;
+    template <capture::Kind kKind>
+    bool charge_known(Thread& t, LiveTable::Region* region, std::uintptr_t address, std::size_t bytes,
+                      std::uint32_t account) noexcept;
+    template <capture::Kind kKind>
     [[gnu::noinline]] void* record_biased_large(Thread& t, LiveTable::Region* region, void* block,
                                                 std::size_t bytes) noexcept;
     template <capture::Kind kKind>

@@ -59,14 +59,27 @@ void NativeFrames::begin(capture::CaptureFile& file, const unwind::Scope& scope)
         if (stack == nullptr) return nullptr;
         stack->frames.forget();
     } else if (stack->session == session && stack->interval == interval) [[likely]] {
+        stack->epoch = t.epoch;
         return stack;
     }
+    stack->epoch = t.epoch;
+    stack->known_below = unwinder_.are_walks_checked() ? 0 : kAsksAgain;
+    stack->asked.address = 0;
     stack->session = session;
     stack->interval = interval;
     stack->below = UINT32_MAX;
     ::memset(stack->charged, 0, sizeof stack->charged);
     zero_pages(stack->edges, sizeof stack->edges);
+    stack->walks.forget();
     return stack;
+}
+
+void NativeFrames::learn(NativeStack& stack, std::uint32_t kind, std::uint32_t account) noexcept {
+    const KnownWalks::Key key = stack.asked;
+    unwind::Path path;
+    if (stack.answer != account && unwinder_.describe(key.address, key.stack_pointer, &stack.frames, &path))
+        stack.walks.put(key, path, kind, account);
+    stack.asked.address = 0;
 }
 
 [[gnu::always_inline]] inline NativeStack::Edge* NativeFrames::find(Thread& t, NativeStack& stack, std::uint32_t node) {
@@ -76,6 +89,7 @@ void NativeFrames::begin(capture::CaptureFile& file, const unwind::Scope& scope)
     if (stack.unloadings != frames.unloadings) [[unlikely]] {
         stack.unloadings = frames.unloadings;
         zero_pages(stack.edges, sizeof stack.edges);
+        stack.walks.forget();
     }
     NativeStack::Edge* edge = nullptr;
     const auto go_to = [&](std::uintptr_t address) {
@@ -101,6 +115,20 @@ void NativeFrames::begin(capture::CaptureFile& file, const unwind::Scope& scope)
     }
     stack.below = below;
     return edge;
+}
+
+// The Python stack below them may be another: the line at which a thread is waited for moves.
+bool NativeFrames::are_same_frames(std::uint32_t a, std::uint32_t b) const noexcept {
+    const auto is_native = [&](const capture::NodeRecord& node) {
+        return tree_.code_record(node.code).kind == static_cast<std::uint16_t>(CodeKind::native);
+    };
+    while (a != b) {
+        const capture::NodeRecord &of_a = tree_.node(a), &of_b = tree_.node(b);
+        if (!is_native(of_a) && !is_native(of_b)) return true;
+        if (of_a.code != of_b.code || of_a.line != of_b.line) return false;
+        a = of_a.parent, b = of_b.parent;
+    }
+    return true;
 }
 
 std::uint32_t NativeFrames::child(std::uint32_t parent, std::uintptr_t address) {
@@ -159,8 +187,15 @@ std::uint32_t Recorder::account_of_native_frames(Thread& t, capture::Kind kind) 
     std::uint32_t none = 0;
     NativeStack::Edge* const edge = native_edge(t);
     std::uint32_t& account = edge == nullptr ? none : edge->account[static_cast<std::uint32_t>(kind)];
-    if (account != 0) return account;
-    return account = opened_account(edge == nullptr ? python_node(t) : edge->node, kind);
+    if (account == 0) account = opened_account(edge == nullptr ? python_node(t) : edge->node, kind);
+    if (t.native != nullptr && t.native->asked.address != 0) {
+        const std::uint32_t answer = t.native->answer;
+        if (answer != 0 &&
+            !native_frames_.are_same_frames(accounts_.record(answer).node, accounts_.record(account).node))
+            native_frames_.note_wrong_walk();
+        native_frames_.learn(*t.native, static_cast<std::uint32_t>(kind), account);
+    }
+    return account;
 }
 
 // The node that what is allocated on the stack in t.top is charged to. Under the lock.

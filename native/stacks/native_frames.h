@@ -7,6 +7,7 @@
 
 #include "capture/capture_file.h"
 #include "stacks/call_tree.h"
+#include "stacks/known_walks.h"
 #include "stacks/thread_state.h"
 #include "unwind/unwinder.h"
 
@@ -27,6 +28,29 @@ struct NativeStack {
         return edges[place >> 51];
     }
 
+    // The account of the known walk that comes to mind first; 0 where none does that would be the same.
+    [[gnu::always_inline]] std::uint32_t account_at(const KnownWalks::Key& key, const Thread& t,
+                                                    capture::Kind kind) const noexcept {
+        if (!knows_walks_of(t, key.stack_pointer)) [[unlikely]]
+            return 0;
+        const KnownWalks::Walk* const walk = walks.find_first(key, frames.stack.end());
+        return walk == nullptr ? 0 : walk->account[static_cast<std::uint32_t>(kind)];
+    }
+    // And of any, for what was asked.
+    std::uint32_t account_of_any(const Thread& t, capture::Kind kind) const noexcept {
+        const bool are_known = knows_walks_of(t, asked.stack_pointer);
+        const KnownWalks::Walk* const walk = are_known ? walks.find(asked, frames.stack.end()) : nullptr;
+        return walk == nullptr ? 0 : walk->account[static_cast<std::uint32_t>(kind)];
+    }
+    [[gnu::always_inline]] bool knows_walks_of(const Thread& t, std::uintptr_t stack_pointer) const noexcept {
+        return epoch == t.epoch && unloadings == unwind::g_unloadings.load(std::memory_order_relaxed) &&
+               frames.stack.covers(stack_pointer);
+    }
+
+    std::uint32_t epoch;        // the thread's, when what is known of walks was right
+    std::uint32_t known_below;  // blocks of fewer bytes may be charged by a known walk
+    KnownWalks::Key asked;      // the last question that needs a walk; address 0: none
+    std::uint32_t answer;       // an account, as a known walk has it; 0: none is known
     unwind::Frames frames;
     std::uint32_t session, interval, unloadings;  // of what follows
     std::uint32_t below;                          // what the frames' nodes are below; UINT32_MAX: they have none
@@ -35,6 +59,7 @@ struct NativeStack {
     } charged[kCharged];  // the Python stack -> the node that its memory is charged to
     Edge edges[kEdges];
     static_assert(kEdges == 1u << (64 - 51));
+    KnownWalks walks;
 };
 
 class NativeFrames {
@@ -50,8 +75,14 @@ public:
     // Both are defined where Recorder::native_edge() is: each function between a hook and the walk is one more frame.
     // What a thread keeps, up to date; null where there is no memory for it.
     NativeStack* stack_of(Thread& t, std::uint32_t session, std::uint32_t interval) noexcept;
+    // That the walk just done, for what was asked, led to this account.
+    void learn(NativeStack& stack, std::uint32_t kind, std::uint32_t account) noexcept;
     // The innermost of the thread's native frames, below `node`; null where there is none.
     NativeStack::Edge* find(Thread& t, NativeStack& stack, std::uint32_t node);
+
+    // For checks: whether the native frames of two nodes are the same.
+    bool are_same_frames(std::uint32_t a, std::uint32_t b) const noexcept;
+    void note_wrong_walk() noexcept { unwinder_.note_wrong_path(); }
 
 private:
     std::uint32_t child(std::uint32_t parent, std::uintptr_t address);

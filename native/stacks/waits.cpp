@@ -85,7 +85,7 @@ void Recorder::renew_wait(Thread& t) {
     if (!find_wait(t)) return;
     for (Thread::Edge& edge : t.edges) edge.account[0] = edge.account[1] = 0;
     t.no_frames.account[0] = t.no_frames.account[1] = 0;
-    if (t.native != nullptr) t.native->session = 0;
+    if (t.native != nullptr) t.native->session = t.native->known_below = 0;
 }
 
 // The node that the Python stack in t.top is charged to. Under the lock.

@@ -6,9 +6,9 @@
 
 namespace hiwater::unwind {
 
-namespace {
-
 std::atomic<std::uint32_t> g_unloadings{0};
+
+namespace {
 
 std::uintptr_t word_at(std::uintptr_t address) noexcept { return *reinterpret_cast<const std::uintptr_t*>(address); }
 
@@ -224,6 +224,41 @@ void Unwinder::walk(const LoopAnchor& anchor, Frames* frames) {
         if (frame == frames->fresh + Frames::kMost) return end_as(End::limit, last, 0);
         if (!leave(rule, frames->stack, frame, frame + 1)) return end_as(End::unknown, last, 1);
     }
+}
+
+bool Unwinder::describe(std::uintptr_t address, std::uintptr_t stack_pointer, Frames* frames, Path* path) noexcept {
+    if (frames->end != End::loop) return false;
+    path->begin();
+    const auto returns = [&](const Frame& caller) {
+        return path->add_address(caller.stack_pointer - sizeof caller.address, caller.address, stack_pointer);
+    };
+    const auto points = [&](std::uintptr_t at, std::uintptr_t pointer) {
+        return path->add_pointer(at, pointer, stack_pointer);
+    };
+    std::uintptr_t pointer_at = stack_pointer + static_cast<std::uintptr_t>(Path::kSavedPointer);
+    Frame own{address, stack_pointer, 0, nullptr, nullptr, 0}, caller;
+    for (; scope_.own.contains(own.address); own = caller) {
+        const Rule* const rule = rules_.find(own.address);
+        if (rule == nullptr || rule->cfa != Rule::Cfa::from_rsp || rule->rbp == Rule::Rbp::at_rbp ||
+            !leave(*rule, frames->stack, &own, &caller) || !returns(caller))
+            return false;
+        if (own.caller_pointer_at != nullptr) pointer_at = reinterpret_cast<std::uintptr_t>(own.caller_pointer_at);
+    }
+    const Frame *const first = frames->at + frames->first, *const loop = frames->at + Frames::kMost;
+    if (own.address != first->address || own.stack_pointer != first->stack_pointer) return false;
+    for (const Frame* frame = first; frame != loop; ++frame)
+        if (!returns(frame[1])) return false;
+    for (const Frame* frame = first; frame != loop; ++frame) {
+        const Rule* const rule = rules_.find(frame->address);
+        if (rule == nullptr) return false;
+        const bool needs_pointer = rule->cfa != Rule::Cfa::from_rsp || rule->rbp == Rule::Rbp::at_rbp;
+        if (needs_pointer && !points(pointer_at, frame->frame_pointer)) return false;
+        const auto stack_at = reinterpret_cast<std::uintptr_t>(frame->caller_stack_at);
+        if (stack_at != 0 && !points(stack_at, frame[1].stack_pointer)) return false;
+        if (frame->caller_pointer_at != nullptr)
+            pointer_at = reinterpret_cast<std::uintptr_t>(frame->caller_pointer_at);
+    }
+    return true;
 }
 
 namespace {

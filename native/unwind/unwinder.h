@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "unwind/modules.h"
+#include "unwind/path.h"
 #include "unwind/readable_stack.h"
 #include "unwind/rule_table.h"
 
@@ -79,6 +80,7 @@ struct Figures {
 
 // A library is about to be unloaded, or was: what was known of any may be wrong. Any thread, any time.
 void note_unloading() noexcept;
+extern std::atomic<std::uint32_t> g_unloadings;
 
 class Unwinder {
 public:
@@ -88,6 +90,13 @@ public:
 
     // Whoever calls this is the innermost frame that is considered.
     [[gnu::noinline]] void walk(const LoopAnchor& anchor, Frames* frames);
+
+    // What the last walk depended on. False where it did not end at the loop, or depended on more than a path can have.
+    [[gnu::cold, gnu::noinline]] bool describe(std::uintptr_t address, std::uintptr_t stack_pointer, Frames* frames,
+                                               Path* path) noexcept;
+    // For checks: a path led to another stack than a walk.
+    void note_wrong_path() noexcept { ++figures_.mismatches; }
+    bool are_walks_checked() const noexcept { return scope_.check_each != 0; }
 
     // Whether an address is in the recorder's own code: further up, too, where a hook called the program.
     bool is_own(std::uintptr_t address) const noexcept { return scope_.own.contains(address); }
