@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from hiwater.analysis.symbols import names_file
 from native_recordings import record, recorded_with_a_copy
 from recording import child_environment, needs_engine
 
@@ -52,9 +53,26 @@ def test_the_processes_of_a_run_share_one_file(tmp_path: Path) -> None:
     (child,) = (tmp_path / "run.hiw.d").glob("*.hiw")
     for name in ("native_frames", "native_frames.cpp"):
         assert name in (tmp_path / "run.hiw.symbols").read_text()
-    from hiwater.analysis.symbols import names_file
-
     assert names_file.with_captures([child]) == names_file.with_captures([path]) != {}
+
+
+def test_a_merged_capture_keeps_the_names_of_all(tmp_path: Path) -> None:
+    captures = list[Path]()
+    for name, call in (("one", "first(10_007)"), ("two", "aligned(64, 10_007)")):
+        (tmp_path / name).mkdir()
+        captures.append(record(tmp_path / name, f"native.{call}\n", "--native"))
+    there = tmp_path / "there"
+    hiwater_on(there, "merge", "-q", "-o", "bare.hiw", *map(str, captures))
+    assert not (there / "bare.hiw.symbols").exists()
+    for capture in captures:
+        hiwater_on(tmp_path / "here", "symbolize", str(capture))
+    hiwater_on(there, "merge", "-q", "-o", "job.hiw", *map(str, captures))
+    hiwater_on(there, "merge", "-q", "-o", "job.hiw", "job.hiw", str(captures[0]))
+    merged = names_file.read(there / "job.hiw.symbols")
+    for names in map(names_file.read, (tmp_path / name / "run.hiw.symbols" for name in ("one", "two"))):
+        assert names
+        for identity, one in names.items():
+            assert merged[identity].places.items() >= one.places.items()
 
 
 def test_what_has_no_native_frames_is_refused(tmp_path: Path) -> None:

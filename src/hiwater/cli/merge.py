@@ -7,10 +7,15 @@ when the merged one cannot be written.
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hiwater.cli import progress
 from hiwater.cli.messages import say
 from hiwater.cli.parsing import Parser
+
+if TYPE_CHECKING:
+    from hiwater.analysis.symbols import names_file
 
 PARSER = {
     "description": (
@@ -49,16 +54,32 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _merge(paths: list[str], output: str) -> tuple[int, list[str]]:
+    from hiwater.analysis.symbols import names_file
     from hiwater.capture import destination, packing, run_index
     from hiwater.capture.run_index import Row
     from hiwater.cli.report import naming
 
     output = destination.absolute(output)
     destination.check(output)
+    names = _names_beside(paths)
     packed, rows = list[packing.Packed](), list[Row]()
     for path in paths:
         with naming(path):
             captures, of_index = packing.pack(path)
         packed += captures
         rows += of_index
-    return packing.write_file(packed, rows, output), run_index.unreadable(rows)
+    count = packing.write_file(packed, rows, output)
+    if names:
+        try:
+            names_file.write(names_file.symbols_path(Path(output)), names)
+        except OSError as error:
+            raise destination.explain(output, error) from error
+    return count, run_index.unreadable(rows)
+
+
+def _names_beside(paths: list[str]) -> dict[str, names_file.ModuleNames]:
+    """What `hiwater symbolize` has found out for the captures at these paths."""
+    from hiwater.analysis.symbols import names_file
+    from hiwater.capture import run_folder
+
+    return names_file.with_captures(capture for path in paths for capture in run_folder.of_job(path) or [Path(path)])

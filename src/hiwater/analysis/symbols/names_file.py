@@ -88,13 +88,20 @@ def with_captures(captures: Iterable[Path]) -> dict[str, ModuleNames]:
     found: dict[str, ModuleNames] = {}
     for path in dict.fromkeys(place for capture in captures for place in _places(capture)):
         for identity, names in read(path).items():
-            if identity not in found or names.level > found[identity].level:
-                found[identity] = names
+            found[identity] = joined(found.get(identity, ModuleNames()), names)
     return found
+
+
+def joined(one: ModuleNames, other: ModuleNames) -> ModuleNames:
+    """What two sources know of a module: those with less to learn from add nothing."""
+    worse, better = sorted((one, other), key=lambda names: names.level)
+    return ModuleNames(better.level, (worse.places if worse.level == better.level else {}) | better.places)
 
 
 def _places(capture: Path) -> Iterator[Path]:
     yield symbols_path(capture)
+    if capture.suffix == ".d":
+        yield symbols_path(capture.with_suffix(""))
     folder = capture.parent
     if folder.suffix == ".d":
         yield symbols_path(folder.with_suffix(""))

@@ -147,8 +147,8 @@ class FunctionNames:
         place = self._place(identity)
         cached = (names_file.read(place) if place is not None else {}).get(identity, ModuleNames())
         moved = self._moved.get(identity, ModuleNames())
-        worse, better = sorted((cached, moved), key=lambda names: names.level)
-        return better.level, (worse.places if worse.level == better.level else {}) | better.places
+        known = names_file.joined(cached, moved)
+        return known.level, known.places
 
     def _write(self, identity: str, names: ModuleNames) -> None:
         """A cache that cannot be written is none."""
