@@ -55,6 +55,13 @@ def test_small_programs_need_what_a_real_card_gave_to_the_byte(name, monkeypatch
     assert found.steps[0]["peak_reserved_bytes"] == real["built_reserved"]
 
 
+@pytest.mark.parametrize("name", ["lstm", "small_lstm"])
+def test_the_weights_of_recurrent_networks_come_to_the_card_one_by_one(name):
+    found, real = hiwater.contrib.torch.estimate(f"{SCORE / 'programs.py'}:{name}", device="H200"), ON_H200[name]
+    assert found.peak_allocated_bytes == real["allocated"]
+    assert found.peak_reserved_bytes == real["reserved"]
+
+
 def test_a_change_that_is_tried_needs_what_the_changed_program_gave_on_a_real_card(monkeypatch):
     monkeypatch.setenv("TORCH_CUBLASLT_UNIFIED_WORKSPACE", "0")
     found = hiwater.contrib.torch.estimate(f"{SCORE / 'programs.py'}:adamw", device="H200", tries=["optimizer"])

@@ -147,8 +147,9 @@ class Fakes:
             for name, value in list(vars(part).items()):
                 if isinstance(value, (torch.Tensor, list, tuple, dict)) and name not in _OF_MODULES:
                     vars(part)[name] = self.of(value)  # what is kept from torch's registers, such as a list of modules
-            if isinstance(part, nn.RNNBase) and hasattr(part, "_init_flat_weights"):
-                part._init_flat_weights()  # it has its own list of the weights
+            has_own = isinstance(part, nn.RNNBase) and hasattr(part, "_init_flat_weights")
+            if has_own and not arrivals.are_noted(part._flat_weights):
+                part._init_flat_weights()  # it has its own list of the weights; on the card it was made already
 
     def _change_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
         for group in optimizer.param_groups:

@@ -139,7 +139,7 @@ def _aligned(size: int) -> int:
 
 def install(processors: Processors) -> None:
     """Run these networks as on a card with so many multiprocessors."""
-    nn.RNNBase.flatten_parameters = _flatten
+    nn.RNNBase.flatten_parameters, nn.RNNBase._apply = _flatten, _apply
     threads = processors.multiprocessors * processors.threads
     for kind in _GATES:
         setattr(torch._VF, kind, functools.partial(_run, kind, getattr(torch._VF, kind), threads))
@@ -148,6 +148,20 @@ def install(processors: Processors) -> None:
 def forget() -> None:
     """Forget what the process had on the card before the next estimate."""
     _state_of_dropout.clear()
+
+
+_moved = nn.RNNBase._apply
+
+
+def _apply(self: nn.RNNBase, function: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> nn.Module:
+    """On the host, torch leaves each weight a memory of its own: they come to the card one by one, and are parts of
+    one buffer afterwards."""
+    if not arrivals.are_noted(self._flat_weights):
+        with torch.no_grad():
+            for each in self._flat_weights:
+                if isinstance(each, torch.Tensor):
+                    each.data = each.clone()
+    return _moved(self, function, recurse)
 
 
 def _flatten(self: nn.RNNBase) -> None:
