@@ -85,6 +85,42 @@ def test_lines_and_inlined_functions(
     assert nowhere == (NativePlace("one.so+0x10"),)
 
 
+RUST = """\
+#include <stdlib.h>
+volatile int after;
+extern "C" void* named(size_t bytes) __asm__("_RNvNtCs1234_5shape6inside4take");
+extern "C" __attribute__((noinline)) void* named(size_t bytes) {
+    void* block = malloc(bytes);
+    after = 1;
+    return block;
+}
+extern "C" void* legacy(size_t bytes) __asm__("_ZN5shape6inside4give17h0123456789abcdefE");
+extern "C" __attribute__((noinline)) void* legacy(size_t bytes) {
+    after = 2;
+    return named(bytes);
+}
+"""
+
+
+@pytest.mark.parametrize("finder", ["symbolic", "llvm-symbolizer", "addr2line", None])
+def test_names_of_rust_are_the_same_whoever_reads_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, finder: str | None
+) -> None:
+    """What is read is mangled: `symbolic` 13.9 has no demangler."""
+    only(monkeypatch, finder)
+    library = tmp_path / "rust.so"
+    (tmp_path / "rust.cpp").write_text(RUST)
+    subprocess.run([*compiled.CXX, "-O1", tmp_path / "rust.cpp", "-o", library], check=True)
+    command = ["nm", library]
+    symbols = [
+        line.split() for line in subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    ]
+    starts = {symbol[2]: int(symbol[0], 16) for symbol in symbols if len(symbol) == 3}
+    addresses = [starts["_RNvNtCs1234_5shape6inside4take"] + 1, starts["_ZN5shape6inside4give17h0123456789abcdefE"] + 1]
+    found = FunctionNames(tmp_path / "cache").of(module_of(library), addresses)
+    assert [chain[0].function for chain in found] == ["shape::inside::take", "shape::inside::give"]
+
+
 def test_names_alone_where_nothing_reads_lines(library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Once something does, what is in the cache is found again, with lines."""
     module, address = module_of(library), after_malloc(library)
