@@ -78,9 +78,8 @@ def schema_of(name: str, document: Any) -> dict[str, Any]:
 
 def _made(document: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """What pydantic makes of a type, and the definitions to which that refers."""
-    adapter = TypeAdapter(
-        list[document], config=ConfigDict(use_attribute_docstrings=True)
-    )  # in a list any type has a config
+    # In a list any type has a config.
+    adapter = TypeAdapter(list[document], config=ConfigDict(use_attribute_docstrings=True))
     made = _plain(adapter.json_schema(mode="serialization", schema_generator=_Generator))
     root, definitions = made["items"], made.get("$defs", {})
     return definitions.pop(root["$ref"].rpartition("/")[2]) if "$ref" in root else root, definitions

@@ -172,9 +172,8 @@ def test_pages_that_a_fork_shares_count_once(tmp_path: Path, capfd: pytest.Captu
     once = parent.resident.start_bytes + 60_000_000 + 20_000_000  # the second is of the child alone
     assert 80_000_000 < host.resident.bytes < once + 20_000_000 < parent.resident.peak_bytes + child.resident.peak_bytes
     private = [one.pressure[-1].private_bytes for one in run.captures]
-    assert (
-        private[1] is not None and private[1] >= 15_000_000
-    )  # the last reading may be of a moment before the last page
+    # The last reading may be of a moment before the last page.
+    assert private[1] is not None and private[1] >= 15_000_000
     assert "pages that processes share count once (PSS)" in text_of("report", main_path, capfd=capfd)
 
 

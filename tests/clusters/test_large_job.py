@@ -64,9 +64,8 @@ def test_only_the_captures_that_were_read_last_are_in_memory(tmp_path: Path, mon
     peaks = [one.peak_bytes for one in captures]
     assert [one._tables is not None for one in captures] == [False] * 5 + [True]  # figures are kept
     assert [one.peak.allocated_bytes for one in captures] == peaks
-    assert [one._tables is not None for one in captures] == [False] * 5 + [
-        True
-    ]  # each was read, and let go for the next
+    # Each was read, and let go for the next.
+    assert [one._tables is not None for one in captures] == [False] * 5 + [True]
 
 
 def test_a_capture_that_was_replaced_is_not_taken_for_the_one_that_was_read(

@@ -45,9 +45,8 @@ def cuda(monkeypatch):
 def memlab(monkeypatch):
     monkeypatch.syspath_prepend(drop_ins.folder())
     monkeypatch.setattr(line_decorators, "_kind", line_decorators._kind)
-    monkeypatch.delitem(
-        sys.modules, "hiwater.contrib.compat.pytorch_memlab.lines", raising=False
-    )  # importing it chooses its kind
+    # Importing it chooses its kind.
+    monkeypatch.delitem(sys.modules, "hiwater.contrib.compat.pytorch_memlab.lines", raising=False)
     yield importlib.import_module("pytorch_memlab")
     for name in [name for name in sys.modules if name.partition(".")[0] == "pytorch_memlab"]:
         del sys.modules[name]

@@ -71,9 +71,8 @@ def test_cuda_that_is_initialised_later_is_noticed(cuda, tmp_path):
         assert cuda.bindings.calls[0][0] == "all"
         cuda[0].malloc(1 << 20)
     assert hiwater.open(path).device_histories[0].peak.allocated_bytes == 1 << 20
-    assert (
-        torch.cuda._queued_calls[-1][0]() is None and len(cuda.bindings.calls) == 2
-    )  # after the recording it does nothing
+    # After the recording it does nothing.
+    assert torch.cuda._queued_calls[-1][0]() is None and len(cuda.bindings.calls) == 2
 
 
 @needs_engine

@@ -46,9 +46,8 @@ def test_a_free_that_waits_lowers_allocated_first_and_the_rest_later():
         device.malloc(100)
         assert device.now("active_bytes") == 512
         large = next(one for one in device.snapshot()[0] if one["segment_type"] == "large")
-        assert [(one["state"], one["requested_size"]) for one in large["blocks"]] == [
-            ("inactive", 3 * MIB + 5)
-        ]  # stale
+        # Stale.
+        assert [(one["state"], one["requested_size"]) for one in large["blocks"]] == [("inactive", 3 * MIB + 5)]
 
 
 def test_a_refusal_tells_observers_the_segments_size_and_the_trace_the_rounded_one():

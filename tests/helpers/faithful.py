@@ -101,9 +101,8 @@ class Place:
     """Where a suite runs: an interpreter, which may live in the root of another system."""
 
     python: str
-    enter: Callable[[Path, list[str]], list[str]] = lambda _folder, words: (
-        words
-    )  # makes the command that runs `words` there, in a folder
+    # Makes the command that runs `words` there, in a folder.
+    enter: Callable[[Path, list[str]], list[str]] = lambda _folder, words: words
     root: Path = Path("/")
     sources: Path = TESTS  # the folder `tests`, seen from there
 

@@ -244,6 +244,5 @@ for _ in range(100):
     run_hiwater("run", "-q", "-o", "service.hiw", "service.py", folder=tmp_path, check=True)
     result = json.loads(run_hiwater("leaks", "service.hiw", "--format", "json", folder=tmp_path).stdout)
     assert [(leak["line"], leak["bytes_per_moment"] // 100) for leak in result["leaks"]] == [(9, 200)]
-    assert (
-        len(hiwater.open(tmp_path / "service.hiw").tables["nodes"]) < 12_000
-    )  # of 300 lines for each of the first threads
+    # Of 300 lines for each of the first threads.
+    assert len(hiwater.open(tmp_path / "service.hiw").tables["nodes"]) < 12_000

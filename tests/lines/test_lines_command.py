@@ -64,9 +64,8 @@ def test_a_program_runs_as_ever_and_its_marked_functions_are_shown(script: Path)
     done = hiwater(script.parent, "lines", "script.py", "a", "--all")
     assert done.returncode == 0
     assert done.stdout == f"['a', '--all'] __main__ {script}\n"
-    kept = (
-        "28 B" if sys.version_info < (3, 14) else "·"
-    )  # from 3.14 on an int comes from the interpreter's list of free ones
+    # From 3.14 on an int comes from the interpreter's list of free ones.
+    kept = "28 B" if sys.version_info < (3, 14) else "·"
     assert row(done.stderr, "total = len([0] * 5_000_000)")[:5] == ["5", "1", kept, "38.1 MiB", "38.1 MiB"]
     assert row(done.stderr, "rows = [bytes(1000) for _ in range(n)]")[2].startswith("1017.")
     assert "bytearray(3_000_000)" not in done.stderr
@@ -89,10 +88,11 @@ def test_the_report_survives_whatever_ends_the_program(script: Path, last: str, 
 def test_an_exception_inside_a_marked_function(tmp_path: Path) -> None:
     done = hiwater(tmp_path, "lines", "-c", "@profile\ndef f():\n    x = bytearray(10**6)\n    raise KeyError(x)\nf()")
     assert done.returncode == 1
+    # A bytearray lies in a bytes object from 3.15 on.
     assert row(done.stderr, "x = bytearray(10**6)")[2] in {
         "976.6 KiB",
         "976.7 KiB",
-    }  # a bytearray lies in a bytes object from 3.15 on
+    }
     assert row(done.stderr, "raise KeyError(x)")[1] == "1"
 
 

@@ -168,9 +168,8 @@ def test_coverage_and_ours_together(tmp_path: Path, recorder: str) -> None:
         )
         assert done.returncode == 0, done.stderr
         if words[0] == "run":
-            if (
-                recorder == "python" and BEFORE_312
-            ):  # coverage's tracer takes the thread as soon as it is called from Python
+            # Coverage's tracer takes the thread as soon as it is called from Python.
+            if recorder == "python" and BEFORE_312:
                 assert "another tracer took over" in done.stderr
             else:
                 assert "x = 1" in done.stderr

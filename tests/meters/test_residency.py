@@ -172,9 +172,8 @@ def test_the_stack_of_a_waiting_thread_is_a_stack():
     with_it = rows()["stacks"].resident_bytes
     wait.set()
     thread.join()
-    wait_until(
-        lambda: not os.path.exists(f"/proc/self/task/{thread.native_id}")
-    )  # it may outlive its join for a moment
+    # It may outlive its join for a moment.
+    wait_until(lambda: not os.path.exists(f"/proc/self/task/{thread.native_id}"))
     assert with_it > rows()["stacks"].resident_bytes
 
 

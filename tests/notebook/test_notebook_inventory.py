@@ -51,9 +51,8 @@ def test_columns_that_pandas_cannot_show_as_arrays_have_their_size() -> None:
         {"n": pandas.array([1, None] * 500_000, dtype="Int64"), "c": pandas.Categorical(["a", "b"] * 500_000)}
     )
     found = rows(frame=frame, again=frame["n"])
-    assert (
-        9_999_000 < found["frame"].own_bytes < 10_100_000
-    )  # nine bytes of a number with its mask, and one of a category
+    # Nine bytes of a number with its mask, and one of a category.
+    assert 9_999_000 < found["frame"].own_bytes < 10_100_000
     assert found["again"].own_bytes < 1000 and found["again"].note == "shares storage with frame"
 
 

@@ -221,9 +221,8 @@ def test_a_cgroup_that_kills_a_tree(folder: Path, group: Path) -> None:
     try:
         wait_until(lambda: _kills(group) > 0)
     finally:
-        for pid in (
-            (group / "cgroup.procs").read_text().split()
-        ):  # a container's runtime does this if the kernel does not
+        # A container's runtime does this if the kernel does not.
+        for pid in (group / "cgroup.procs").read_text().split():
             os.kill(int(pid), signal.SIGKILL)
         process.wait(100)
         wait_until(lambda: not (group / "cgroup.procs").read_text())

@@ -52,9 +52,8 @@ def test_a_child_without_fork_handlers_is_not_recorded(
     assert done.returncode == 0, done.stderr
     capture = hiwater.open(tmp_path / "a.hiw")
     assert capture.problems() == []
-    assert (
-        22_000_000 < int(capture.peak.allocated_bytes) < 26_000_000
-    )  # what the parent held: recorded before and after
+    # What the parent held: recorded before and after.
+    assert 22_000_000 < int(capture.peak.allocated_bytes) < 26_000_000
     assert capture.process.exit_code == 0
     assert (tmp_path / "child.hiw").exists() == (what == "record")
     if what == "record":

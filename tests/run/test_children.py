@@ -398,9 +398,8 @@ def test_a_start_costs_nothing_that_one_notices_if_nothing_is_recorded() -> None
     folder = next(path for path in sys.path if Path(path, "hiwater.pth").exists())
     assert "HIWATER_RUN" not in os.environ
     modules, known, best = set(sys.modules), set(sys.path), 1 << 62
-    for _ in range(
-        200
-    ):  # with the reading of the file, as the interpreter does it; other work on the machine only adds
+    # With the reading of the file, as the interpreter does it; other work on the machine only adds.
+    for _ in range(200):
         began = time.thread_time_ns()
         site.addpackage(folder, "hiwater.pth", known)
         best = min(best, time.thread_time_ns() - began)
@@ -514,9 +513,8 @@ def test_the_recorders_thread_of_a_forked_child_begins_once_the_child_is_worth_i
 
     assert age_at_begin(0) >= 0.095  # it was read just before
     ages = []
-    while (
-        len(ages) < 10 and min(ages, default=1.0) >= 0.095
-    ):  # on a busy machine a child may be older when it has its turn
+    # On a busy machine a child may be older when it has its turn.
+    while len(ages) < 10 and min(ages, default=1.0) >= 0.095:
         ages.append(age_at_begin(32))
     assert 0.015 <= min(ages) < 0.095
 

@@ -159,9 +159,8 @@ def test_a_death_beside_other_threads_does_not_wait_for_them(tmp_path: Path) -> 
     ) as process:  # fmt: skip
         assert process.stdout is not None
         assert process.stderr is not None
-        counted = (
-            process.stdout.read().splitlines()
-        )  # ends with the program: the one that writes the lines does not hold it
+        # Ends with the program: the one that writes the lines does not hold it.
+        counted = process.stdout.read().splitlines()
         are_there_yet = bool(select.select([process.stderr], [], [], 0)[0])
         said = process.stderr.read()
     assert process.returncode == -signal.SIGTERM

@@ -221,13 +221,14 @@ def test_monitoring_tools_see_the_same(both: Both) -> None:
 
 
 def test_cprofile_counts_the_same_calls(both: Both) -> None:
+    # Without what a start() calls that waits for its thread: the thread may be ready before.
     text = WORK.replace(
         "print(main())",
         "import cProfile, pstats\nprofile = cProfile.Profile()\nprofile.runcall(main)\n"
         "rows = pstats.Stats(profile).stats\n"
         "print(sorted((place[2], place[1], calls[:2]) for place, calls in rows.items() if 'lock' not in place[2]"
         " and 'thread' not in place[0] and 'thread' not in place[2] and 'deque' not in place[2]))",
-    )  # without what a start() calls that waits for its thread: the thread may be ready before
+    )
     assert "('generate', " in both.same(text).stdout
 
 

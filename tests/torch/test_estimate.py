@@ -374,9 +374,8 @@ def test_gpt_2_small_takes_what_its_parameters_say():
     # In the steady state: parameters, gradients and two moments, and the output. A fused optimizer has no temporaries.
     kept = found.steps[3]["phases"]["optimizer"]
     table = words * width * 4
-    unsplit = 4 * (
-        148 * MIB - table
-    )  # of the words' table, its gradient and moments: less than 1 MiB each, so never split off
+    # Of the words' table, its gradient and moments: less than 1 MiB each, so never split off.
+    unsplit = 4 * (148 * MIB - table)
     workspaces = 2 * 8.125 * MIB
     assert kept == pytest.approx(16 * count + 128 * words * 4 + unsplit + workspaces, rel=1e-3)
 

@@ -56,9 +56,8 @@ def step_of(net):
 
 @pytest.mark.parametrize("name", ["ddp", "ddp_view", "ddp_kept", "fsdp", "fsdp_kept", "fsdp_mixed"])
 def test_one_process_needs_what_a_real_card_gave_to_the_byte(name, monkeypatch):
-    monkeypatch.setenv(
-        "TORCH_CUBLASLT_UNIFIED_WORKSPACE", "0"
-    )  # as torch 2.11, which had measured them, does by itself
+    # As torch 2.11, which had measured them, does by itself.
+    monkeypatch.setenv("TORCH_CUBLASLT_UNIFIED_WORKSPACE", "0")
     found, real = built(getattr(programs(), name)), ON_H100[name]
     assert found.peak_allocated_bytes == real["allocated"]
     assert found.peak_reserved_bytes == real["reserved"]

@@ -40,9 +40,8 @@ def programs_of(name):
 
 @pytest.mark.parametrize("name", SMALL)
 def test_small_programs_need_what_a_real_card_gave_to_the_byte(name, monkeypatch):
-    monkeypatch.setenv(
-        "TORCH_CUBLASLT_UNIFIED_WORKSPACE", "0"
-    )  # as torch 2.11, which had measured them, does by itself
+    # As torch 2.11, which had measured them, does by itself.
+    monkeypatch.setenv("TORCH_CUBLASLT_UNIFIED_WORKSPACE", "0")
 
     def build():
         net, x, optimizer, loss = models.MODELS[name]()
@@ -76,9 +75,8 @@ def test_a_change_that_is_tried_needs_what_the_changed_program_gave_on_a_real_ca
 )
 def test_published_peaks_of_kernels_are_met(row):
     size, mebibytes = next(iter(row["mebibytes"].items()))
-    if (
-        row["program"] == "heads_and_divergence"
-    ):  # of the smallest, the published figure is 11 MiB less than its step takes
+    # Of the smallest, the published figure is 11 MiB less than its step takes.
+    if row["program"] == "heads_and_divergence":
         size, mebibytes = list(row["mebibytes"].items())[1]
     build = getattr(programs_of("kernels"), row["program"])
     found = built_on_card(lambda: build(int(size)), device=row["card"], steps=1)

@@ -294,9 +294,8 @@ def test_a_mask_that_only_a_hidden_node_holds_is_found_where_the_watch_made_it_v
     with hiwater.contrib.torch.StorageWatch() as watch:
         weight = torch.randn(64, requires_grad=True)
         whole = weight * torch.randn(2, 64)
-        nn.functional.dropout(
-            whole[0], inplace=True
-        )  # its node hides inside CopySlices, which shows nothing, and so does its mask
+        # Its node hides inside CopySlices, which shows nothing, and so does its mask.
+        nn.functional.dropout(whole[0], inplace=True)
         found = hiwater.contrib.torch.MemReporter(watch=watch, unpack=True).data().device("cpu")
     unnamed = [entry for entry in found.storages if entry.category is Category.unnamed and entry.in_allocator]
     assert [(entry.nbytes, entry.origin) for entry in unnamed] == [(256, "aten.empty_like.default")]

@@ -21,13 +21,14 @@ class TablesInMemory:
     """The captures whose tables are in memory, in the order in which they were read. The last one stays, whatever
     its size is."""
 
-    def __init__(self) -> None:
+    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
+        self._most_bytes = most_bytes
         self._held: dict[LetGo, int] = {}
 
     def add(self, capture: LetGo, size: int) -> None:
         """Count a capture whose tables of `size` bytes were just read, and let go of those that were read first."""
         self._held[capture] = size
-        while sum(self._held.values()) > MOST_BYTES and len(self._held) > 1:
+        while sum(self._held.values()) > self._most_bytes and len(self._held) > 1:
             first = next(iter(self._held))
             first.let_go()
             del self._held[first]
