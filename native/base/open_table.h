@@ -1,4 +1,4 @@
-// A hash table in pages of its own: open addressing, grown by a quarter. Entries shift back at a removal (D. Knuth, The
+// A hash table in pages of its own: open addressing, doubled while it is small and grown by a quarter then. Entries shift back at a removal (D. Knuth, The
 // Art of Computer Programming, vol. 3, 6.4, algorithm R), so there are no tombstones. A place is the hash scaled to the
 // table's size (D. Lemire, Fast Random Integer Generation in an Interval, 2019): any size will do, and growth writes
 // the slots in the order it reads them.
@@ -76,6 +76,7 @@ public:
 
 private:
     static constexpr std::size_t kFirst = 1024, kTogether = 8;  // slots
+    static constexpr std::size_t kDoubledBytes = 1 << 20;
 
     // The lowest bits choose one of eight neighbours, so that hashes which differ in these alone lie in one or two
     // lines of the cache.
@@ -101,12 +102,13 @@ private:
     void grow() {
         constexpr std::size_t step = 256 * 1024 / sizeof(Slot);
         PageVector<Slot> old;
-        old.resize(slots_.size() == 0 ? kFirst : round_up(slots_.size() + slots_.size() / 4, kFirst));
+        const std::size_t had = slots_.size(), more = had * sizeof(Slot) < kDoubledBytes ? had : had / 4;
+        old.resize(had == 0 ? kFirst : round_up(had + more, kFirst));
         old.swap(slots_);
         std::size_t touched = 0;
         for (std::size_t from = 0, to = 0; touched < slots_.size(); from = to) {
             to = std::min(from + step, old.size());
-            const std::size_t next = to == old.size() ? slots_.size() : to + to / 4;
+            const std::size_t next = to == had ? slots_.size() : to + to * more / had;
             slots_.put_pages_for(touched, next);
             touched = next;
             for (std::size_t i = from; i < to; ++i)
