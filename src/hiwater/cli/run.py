@@ -22,10 +22,7 @@ if TYPE_CHECKING:
 
     from hiwater.recording.figures import Summary
 
-
-def _no_engine() -> tuple[type[hiwater.errors.HiwaterError], ...]:
-    """The errors without which the program is recorded. A recording that works does not load them."""
-    return (hiwater.errors.EngineUnavailable, hiwater.errors.EngineFailed)
+_NO_ENGINE = (hiwater.errors.EngineUnavailable, hiwater.errors.EngineFailed)
 
 
 def main(words: Sequence[str]) -> int:
@@ -160,9 +157,9 @@ class ProgramRecording:
         self._limit = parse_size(arguments.limit) if arguments.limit is not None else 0
         if self._limit:
             self._recorder.note("limit_bytes", str(self._limit))
-        try:
+        try:  # noqa: SIM105
             self._recorder.check()
-        except _no_engine():  # contextlib.suppress would be a module that python had not loaded
+        except _NO_ENGINE:  # contextlib.suppress would be a module that python had not loaded
             pass  # start() says so, and the program runs
         self._begun = self._has_holders = False
 
@@ -176,7 +173,7 @@ class ProgramRecording:
         self._tell_of_the_run_before()
         try:
             self._recorder.start(self._argv)
-        except _no_engine() as error:
+        except _NO_ENGINE as error:
             self.abandon()
             how = "unrecorded" if not self._limit else "unrecorded and without its limit"
             say(f"warning: the program runs {how}: {error}")
