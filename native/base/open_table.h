@@ -1,7 +1,7 @@
-// A hash table in pages of its own: open addressing, doubled while it is small and grown by a quarter then. Entries shift back at a removal (D. Knuth, The
-// Art of Computer Programming, vol. 3, 6.4, algorithm R), so there are no tombstones. A place is the hash scaled to the
-// table's size (D. Lemire, Fast Random Integer Generation in an Interval, 2019): any size will do, and growth writes
-// the slots in the order it reads them.
+// A hash table in pages of its own: open addressing, doubled while it is small and grown by a quarter then. Entries
+// shift back at a removal (D. Knuth, The Art of Computer Programming, vol. 3, 6.4, algorithm R), so there are no
+// tombstones. A place is the hash scaled to the table's size (D. Lemire, Fast Random Integer Generation in an Interval,
+// 2019): any size will do, and growth writes the slots in the order it reads them.
 #pragma once
 
 #include <algorithm>
