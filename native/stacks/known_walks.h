@@ -1,5 +1,5 @@
 // Walks of native frames that a thread did before, for the same Python stack: as long as one would lead to the same
-// frames, it need not be done again. Bounded: where there is no room for more, it begins anew.
+// frames, it need not be done again. Bounded: where there is no room for more, all are forgotten.
 #pragma once
 
 #include <cstddef>

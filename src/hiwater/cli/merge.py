@@ -61,7 +61,7 @@ def _merge(paths: list[str], output: str) -> tuple[int, list[str]]:
 
     output = destination.absolute(output)
     destination.check(output)
-    names = _names_beside(paths)
+    names = _native_names(paths)
     packed, rows = list[packing.Packed](), list[Row]()
     for path in paths:
         with naming(path):
@@ -77,7 +77,7 @@ def _merge(paths: list[str], output: str) -> tuple[int, list[str]]:
     return count, run_index.unreadable(rows)
 
 
-def _names_beside(paths: list[str]) -> dict[str, names_file.ModuleNames]:
+def _native_names(paths: list[str]) -> dict[str, names_file.ModuleNames]:
     """What `hiwater symbolize` has found out for the captures at these paths."""
     from hiwater.analysis.symbols import names_file
     from hiwater.capture import run_folder
