@@ -6,8 +6,7 @@ import os
 from collections.abc import Sequence
 
 from hiwater import errors
-from hiwater.recording import recorder
-from hiwater.recording.recorder import PRIVATE, Recorder
+from hiwater.recording.recorder import PRIVATE, Recorder, outermost
 
 
 def record(
@@ -60,10 +59,10 @@ def snapshot(path: str | os.PathLike[str] | None = None) -> str:
     Without `path`, it goes to the folder of the capture: `run.1.hiw`, `run.2.hiw` … for `run.hiw`. Raises NotRecording
     if the process is not being recorded, CaptureUnwritable if the file cannot be written.
     """
-    outermost = recorder.outermost()
-    if outermost is None or not outermost.recording:
+    recorder = outermost()
+    if recorder is None or not recorder.recording:
         raise errors.NotRecording(
             "a snapshot needs a recording, and none is running",
             "start the program with `hiwater run`, or use hiwater.record()",
         )
-    return outermost.snapshot(path)
+    return recorder.snapshot(path)
