@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import os
 import re
 import shutil
@@ -271,12 +272,14 @@ def test_pages_that_a_forked_child_shares_count_once_in_the_sum(tmp_path: Path) 
             view.read()
             return next((row.plain for row in view.figures(200) if "2 of 2 processes run" in row.plain), "")
 
-        wait_until(lambda: "resident (PSS)" in line())
-        pss = sum(proportional_bytes(one.pid, "pss") or 0 for one in view.run.processes)
-        tables = sum(int(one.header["overhead_last_bytes"]) for one in view.run.processes)
-        found = re.search(r"([0-9.]+) MiB resident", line())
-        assert found is not None
-        assert float(found[1]) * 2**20 == pytest.approx(pss - tables, abs=3 << 20)
+        def differs_by() -> float:
+            pss = sum(proportional_bytes(one.pid, "pss") or 0 for one in view.run.processes)
+            found = re.search(r"([0-9.]+) MiB resident \(PSS\)", line())
+            tables = sum(int(one.header["overhead_last_bytes"]) for one in view.run.processes)
+            return abs(float(found[1]) * 2**20 - (pss - tables)) if found else math.inf
+
+        # The samples of a busy machine are from moments before the child has written to its first pages.
+        wait_until(lambda: differs_by() <= 3 << 20)
         assert all((one.shared_excess_bytes or 0) > 10_000_000 for one in view.run.processes)
         # The parent waits, and asks for no memory: its recorder's thread has not come back since the fork.
         parent = view.run.processes[0]
