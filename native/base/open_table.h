@@ -1,10 +1,9 @@
-// A hash table in pages of its own: open addressing, doubled while it is small and grown by a quarter then. Entries
+// A hash table in pages of its own: open addressing, doubled while it is small and grown by a half then. Entries
 // shift back at a removal (D. Knuth, The Art of Computer Programming, vol. 3, 6.4, algorithm R), so there are no
 // tombstones. A place is the hash scaled to the table's size (D. Lemire, Fast Random Integer Generation in an Interval,
-// 2019): any size will do, and growth writes the slots in the order it reads them.
+// 2019): any size will do, and growth keeps the order of the slots.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
@@ -38,7 +37,7 @@ public:
     // before.
     template <typename IsIt>
     Slot put(const Slot& slot, IsIt is_it) {
-        if ((count_ + 1) * 10 > slots_.size() * 6) grow();
+        if ((count_ + 1) * 3 > slots_.size() * 2) grow();
         const Slot before = std::exchange(slots_[place_of(slot.hash(), is_it)], slot);
         if (before.is_free()) ++count_;
         return before;
@@ -97,24 +96,24 @@ private:
         return i;
     }
 
-    // Slot by slot, in steps: the pages of what has moved go before those for what moves next come, so that there are
-    // never two tables in memory.
+    // In place, from the last slot to the first: a slot's place is never lower in a larger table, so what has been put
+    // is not met again, and there are never two tables in memory. What belongs into the part that is still to be read,
+    // which are some of the first slots and what had no room at the end, waits aside.
     void grow() {
-        constexpr std::size_t step = 256 * 1024 / sizeof(Slot);
-        PageVector<Slot> old;
-        const std::size_t had = slots_.size(), more = had * sizeof(Slot) < kDoubledBytes ? had : had / 4;
-        old.resize(had == 0 ? kFirst : round_up(had + more, kFirst));
-        old.swap(slots_);
-        std::size_t touched = 0;
-        for (std::size_t from = 0, to = 0; touched < slots_.size(); from = to) {
-            to = std::min(from + step, old.size());
-            const std::size_t next = to == had ? slots_.size() : to + to * more / had;
-            slots_.put_pages_for(touched, next);
-            touched = next;
-            for (std::size_t i = from; i < to; ++i)
-                if (!old[i].is_free()) slots_[place_of(old[i].hash(), [](const Slot&) { return false; })] = old[i];
-            old.give_pages_back(from, to);
+        const std::size_t had = slots_.size(), more = had * sizeof(Slot) < kDoubledBytes ? had : had / 2;
+        PageVector<Slot> aside;
+        aside.make_room(had);  // address space: nothing can fail once slots move
+        slots_.grow_to(had == 0 ? kFirst : round_up(had + more, kFirst));
+        slots_.put_pages_for(had, slots_.size());
+        for (std::size_t i = had; i-- > 0;) {
+            if (slots_[i].is_free()) continue;
+            const Slot slot = std::exchange(slots_[i], {});
+            std::size_t place = home(slot.hash());
+            const bool is_read = place >= i;
+            while (is_read && place < slots_.size() && !slots_[place].is_free()) ++place;
+            is_read && place < slots_.size() ? void(slots_[place] = slot) : aside.push_back(slot);
         }
+        for (const Slot& slot : aside) slots_[place_of(slot.hash(), [](const Slot&) { return false; })] = slot;
     }
 
     PageVector<Slot> slots_;  // at most 2^32

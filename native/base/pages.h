@@ -19,7 +19,7 @@
 
 namespace hiwater {
 
-inline constexpr std::size_t kPage = 4096;
+inline constexpr std::size_t kPage = 4096, kHugePage = std::size_t{2} << 20;
 // Of a user's address: 47 on x86-64, where nothing lies higher unless a program requests it, and 48 on aarch64.
 inline constexpr unsigned kAddressBits = 48;
 
@@ -33,7 +33,9 @@ inline void* own_place(std::size_t bytes) noexcept {
     constexpr std::uintptr_t kFirst = 0x2000'0000'0000;
     static std::atomic<std::uintptr_t> used{0};
     const std::uintptr_t first = kFirst + ((reinterpret_cast<std::uintptr_t>(&used) / kPage & 0xFFFF) << 24);
-    return reinterpret_cast<void*>(first + used.fetch_add(round_up(bytes, kPage), std::memory_order_relaxed));
+    const std::size_t step = bytes < kHugePage ? kPage : kHugePage;  // the kernel moves huge pages to such places whole
+    const std::uintptr_t after = used.fetch_add(round_up(bytes, step) + step - kPage, std::memory_order_relaxed);
+    return reinterpret_cast<void*>(first + round_up(after, step));
 }
 
 // Returns what mmap() returns, and leaves its errno.
@@ -223,24 +225,20 @@ public:
         for (std::size_t i = n; i < size_; ++i) data_[i] = T{};
         size_ = n;
     }
+    // Room for `n` elements. Throws bad_alloc, the array then is as before.
+    void make_room(std::size_t n) {
+        if (n > capacity_) reserve(n < 2 * capacity_ ? 2 * capacity_ : n);
+    }
+    // Grows to `n` elements, new ones zero, with no room for more. Throws bad_alloc, the array then is as before.
+    void grow_to(std::size_t n) {
+        if (n > capacity_) reserve(n);
+        size_ = n;
+    }
     // Pages for the elements up to `to`, which will be written at random. Those up to `from` have theirs.
     void put_pages_for(std::size_t from, std::size_t to) noexcept {
-        constexpr std::size_t huge = std::size_t{2} << 20;
-        if (from == 0 && capacity_bytes() >= huge) raw::madvise(data_, capacity_bytes(), MADV_HUGEPAGE);
+        if (capacity_bytes() >= kHugePage) raw::madvise(data_, capacity_bytes(), MADV_HUGEPAGE);
         const std::size_t first = round_up(from * sizeof(T), kPage), last = round_up(to * sizeof(T), kPage);
         if (first < last && touch_pages(bytes_at(first), last - first, last - first)) put_bytes_ += last - first;
-    }
-    // The pages of the elements from `from` to `to` go, where these fill them. What was written there is not read
-    // again.
-    void give_pages_back(std::size_t from, std::size_t to) noexcept {
-        const std::size_t first = round_up(from * sizeof(T), kPage), last = to * sizeof(T) & ~(kPage - 1);
-        if (first >= last) return;
-        const ErrnoKept kept;
-        const std::size_t put = put_bytes_ < last - first ? put_bytes_ : last - first;
-        put_pages.begin_removing(put);
-        const bool are_gone = raw::madvise(bytes_at(first), last - first, MADV_DONTNEED) == 0;
-        are_gone ? put_pages.end_removing(put) : put_pages.end_putting(put);
-        if (are_gone) put_bytes_ -= put;
     }
     void push_back(const T& value) {
         make_room(size_ + 1);
@@ -263,9 +261,6 @@ public:
 
 private:
     void* bytes_at(std::size_t offset) const noexcept { return reinterpret_cast<char*>(data_) + offset; }
-    void make_room(std::size_t n) {
-        if (n > capacity_) reserve(n < 2 * capacity_ ? 2 * capacity_ : n);
-    }
     void reserve(std::size_t n) {
         const std::size_t bytes = round_up(n * sizeof(T), kPage);
         void* grown = data_ == nullptr ? map_pages(bytes, Use::tables) : move(bytes);
