@@ -33,6 +33,7 @@ public:
         first_of_node_.reset();
         next_of_node_.reset();
         touched_.reset();
+        native_.reset();
         first_of_interval_ = 1;
         touched_.push_back(0);
         cold_.append({});
@@ -48,6 +49,7 @@ public:
         for (std::uint32_t id = first_of_node_[node]; id >= first_of_interval_; id = next_of_node_[id])  // newest first
             if (hot_[id].kind == k && (hot_[id].sampled != 0) == sampled) return id;
         if (hot_.size() / kGroup >= touched_.size()) touched_.push_back(0);
+        if (kind == capture::Kind::native) note_native(hot_.size());
         cold_.append({});
         capture::AccountRecord& record = hot_.next();  // zeros, as all of a file that was not written yet
         record.node = node;
@@ -57,6 +59,10 @@ public:
         next_of_node_.push_back(first_of_node_[node]);
         first_of_node_[node] = id;
         return id;
+    }
+    // Whether an account is of native blocks: for all blocks in turn, without a look at records that are far apart.
+    bool is_native(std::uint32_t id) const noexcept {
+        return id / 64 < native_.size() && (native_[id / 64] >> id % 64 & 1) != 0;
     }
 
     [[gnu::always_inline]] void credit(std::uint32_t id, std::int64_t bytes, std::int64_t blocks = 1) noexcept {
@@ -261,9 +267,11 @@ public:
         first_of_node_.reset();
         next_of_node_.reset();
         touched_.reset();
+        native_.reset();
     }
     std::size_t own_bytes() const {
-        return first_of_node_.capacity_bytes() + next_of_node_.capacity_bytes() + touched_.capacity_bytes();
+        return first_of_node_.capacity_bytes() + next_of_node_.capacity_bytes() + touched_.capacity_bytes() +
+               native_.capacity_bytes();
     }
 
     // O(accounts). Live bytes and both peaks are the sums of the accounts', and nothing is below zero.
@@ -277,6 +285,10 @@ public:
     }
 
 private:
+    void note_native(std::uint64_t id) {
+        if (id / 64 >= native_.size()) native_.resize(id / 64 + 1);
+        native_[id / 64] |= std::uint64_t{1} << id % 64;
+    }
     void note_read() const noexcept {
         if (pieces_ != nullptr) [[unlikely]]
             pieces_->next();
@@ -479,6 +491,7 @@ private:
     static constexpr std::uint32_t kGroup = 32;
     static constexpr std::uint8_t kNow = 1, kBefore = 2, kSincePeak = 4, kEver = 8,
                                   kTouched = kNow | kSincePeak | kEver;
+    PageVector<std::uint64_t> native_;  // a bit for each account
     PageVector<std::uint8_t> touched_;
 };
 

@@ -20,16 +20,15 @@ public:
     }
     ~InPieces() { file_.give_pages_back(); }
 
-    // For each record that is read. `at_random`: it does not lie beside the last one.
-    void next(bool at_random = false) noexcept {
-        left_ -= at_random ? kAtRandom : 1;
-        if (left_ <= 0) keep_bounds();
+    // For each record that is read, one after the other.
+    void next() noexcept {
+        if (--left_ <= 0) keep_bounds();
     }
 
 private:
     static constexpr std::int64_t kAllowed = 3 << 19;      // 1.5 MiB
     static constexpr std::int64_t kFaultBytes = 64 << 10;  // a fault brings the pages around as well
-    static constexpr std::int64_t kAtRandom = 4;           // as many records in a row bring less than a fault
+    static constexpr std::int64_t kRow = 4;                // as many records in a row bring less than a fault
 
     [[gnu::noinline]] void keep_bounds() noexcept {
         const std::int64_t faults = process::thread_page_faults();
@@ -40,7 +39,7 @@ private:
             room_bytes_ = std::max(kAllowed, room());
         }
         faults_ = faults;
-        left_ = kAtRandom * (room_bytes_ / kFaultBytes);
+        left_ = kRow * (room_bytes_ / kFaultBytes);
     }
 
     std::int64_t room() const noexcept {

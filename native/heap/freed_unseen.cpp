@@ -21,14 +21,12 @@ std::string in_words(std::size_t blocks, std::uint64_t bytes) {
 }  // namespace
 
 // Under the lock. Larger blocks first: no more than kMostChecked are checked.
-void Recorder::forget_freed(capture::InPieces& pieces) {
+void Recorder::forget_freed() {
     PageVector<chunk_headers::Block> blocks, small;
-    const auto native = static_cast<std::uint32_t>(capture::Kind::native);
     const auto gather = [&](std::uintptr_t address, const Block& block) {
         PageVector<chunk_headers::Block>& list = block.bytes >= kLarge ? blocks : small;
         if (list.size() >= kMostChecked) return;
-        pieces.next(true);
-        if (accounts_.record(block.account).kind == native) list.push_back({address, block.bytes});
+        if (accounts_.is_native(block.account)) list.push_back({address, block.bytes});
     };
     sampled() ? samples_.each(gather) : live_.each(gather);
     for (const chunk_headers::Block& block : small)

@@ -204,14 +204,14 @@ void Recorder::stop(int exit_code, bool carry, bool heap_has_headers, bool is_le
     h.lost_events = lost_.load(std::memory_order_relaxed);
     capture::InPieces pieces(file_);
     accounts_.read_in_pieces(&pieces);
-    if (!failed && leave_row_alone(heap_has_headers, is_leaving, pieces)) return;
+    if (!failed && leave_row_alone(heap_has_headers, is_leaving)) return;
     end_open_scopes();
     count_own_pages();
     try {
         if (fail_reason_[0] != '\0') h.stop_reason = tree_.string(fail_reason_);
         if (!failed) show_last_names();
         if (failed && ::strcmp(fail_reason_, kJumped) == 0) accounts_.recompute_totals();
-        if (!failed && heap_has_headers) forget_freed(pieces);
+        if (!failed && heap_has_headers) forget_freed();
         if (!failed) accounts_.close_slice(h.ended_ns);
     } catch (const std::exception&) {
         lost_ += 1;  // the open slice still holds its figures; only its entry in the list of slices is missing
@@ -241,9 +241,11 @@ void Recorder::stop(int exit_code, bool carry, bool heap_has_headers, bool is_le
 Children::Ended Recorder::figures_at_end(State state) noexcept {
     merge_thread_accounts();
     const capture::Header& h = file_.header();
-    Children::Ended ended{h, {accounts_.peak_bytes(), accounts_.peak_blocks()}, accounts_.total()};
+    Children::Ended ended{h, {accounts_.peak_bytes(), accounts_.peak_blocks()}, {}};
     if (sampled())
         ended.total = {static_cast<std::int64_t>(h.exact_total_bytes), static_cast<std::int64_t>(h.exact_total_blocks)};
+    else if (children.is_child())
+        ended.total = accounts_.total();
     ended.header.state = static_cast<std::uint32_t>(state);
     return ended;
 }
@@ -254,9 +256,9 @@ bool Recorder::is_row_enough() const noexcept {
 
 // Under the lock. The capture of a child that held little, where the run has many, is not completed: a row in the index
 // is all that stays.
-bool Recorder::leave_row_alone(bool heap_has_headers, bool is_leaving, capture::InPieces& pieces) noexcept {
+bool Recorder::leave_row_alone(bool heap_has_headers, bool is_leaving) noexcept {
     if (file_.is_truncated() || !is_row_enough()) return false;
-    if (heap_has_headers) if_there_is_room([&] { forget_freed(pieces); });
+    if (heap_has_headers) if_there_is_room([&] { forget_freed(); });
     children.note_ended(figures_at_end(State::ended), "");
     last_ = {};
     last_.path = path_;

@@ -423,7 +423,7 @@ private:
     void insert_block(LiveTable::Region* region, std::uintptr_t address, std::uint64_t bytes, std::uint32_t account);
     void record_at_thread_exit(std::uintptr_t address, std::size_t bytes, capture::Kind kind);
     void remove_stale(std::uintptr_t address) noexcept;
-    void forget_freed(capture::InPieces& pieces);
+    void forget_freed();
     [[gnu::noinline]] void debit_stale(const Block& stale) noexcept;
     static bool is_on() noexcept { return g_switches.mode.load(std::memory_order_relaxed) == Mode::on; }
     void set_mode(Mode mode) noexcept;
@@ -469,7 +469,7 @@ private:
     int begin_copy(capture::CaptureCopy* copy, const char* path) noexcept;
     void write_facts(const StartOptions& options);
     void append_fact(const std::string& name, const std::string& value);
-    bool leave_row_alone(bool heap_has_headers, bool is_leaving, capture::InPieces& pieces) noexcept;
+    bool leave_row_alone(bool heap_has_headers, bool is_leaving) noexcept;
     Children::Ended figures_at_end(capture::State state) noexcept;
     template <typename Close>
     void let_go(const Close& close, bool is_leaving = false) noexcept;

@@ -78,11 +78,9 @@ public:
             Place place = places_[node.parent];
             const capture::CodeRecord& code = tree_.code_record(node.code);
             const auto owner = static_cast<capture::Owner>(code.owner);
-            if (!is(code, capture::CodeKind::label)) place.innermost = id;
+            if (!place.has_owner && !is(code, capture::CodeKind::label)) place.shown = id;
             if (owner == capture::Owner::own || (owner == capture::Owner::run && !place.has_own)) {
-                place.owner = id;
-                place.has_own = owner == capture::Owner::own;
-                place.below_import = false;
+                place = {id, true, owner == capture::Owner::own, false};
             } else if (owner == capture::Owner::imports) {
                 place.below_import = true;
             }
@@ -93,8 +91,7 @@ public:
 
     // The node whose line stands for a call path.
     std::uint32_t shown_node(std::uint32_t node) const {
-        const Place place = node < places_.size() ? places_[node] : Place();
-        return place.owner != 0 ? place.owner : place.innermost;
+        return node < places_.size() ? places_[node].shown : 0;
     }
 
 private:
@@ -114,10 +111,11 @@ private:
         std::uint64_t first_ns, last_ns;
     };
     struct Place {
-        std::uint32_t owner = 0;      // the innermost node of the user's own code at or above
-        std::uint32_t innermost = 0;  // that is no label
-        bool below_import = false;    // the import system is below the owner
-        bool has_own = false;         // the owner is more than the package that is run
+        std::uint32_t shown = 0;    // the innermost node of the user's own code at or above; else the innermost one
+                                    // that is no label
+        bool has_owner = false;     // it is of the user's own code
+        bool has_own = false;       // that is more than the package that is run
+        bool below_import = false;  // the import system is below it
     };
 
     const capture::CodeRecord& code_of(std::uint32_t node) const { return tree_.code_record(tree_.node(node).code); }
@@ -190,9 +188,9 @@ private:
 
     Key key_of(const Place& place, const capture::NodeRecord& node) const {
         LineGroup group = place.below_import ? LineGroup::imports
-                          : place.owner != 0 ? LineGroup::line
+                          : place.has_owner ? LineGroup::line
                                              : LineGroup::other;
-        if (group == LineGroup::line && is(code_of(place.owner), capture::CodeKind::wait)) group = LineGroup::waited;
+        if (group == LineGroup::line && is(code_of(place.shown), capture::CodeKind::wait)) group = LineGroup::waited;
         if (node.line == 0) return {group, 0, 0, node.code};
         return {group, tree_.code_record(node.code).file, node.line, 0};
     }
