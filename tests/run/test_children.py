@@ -9,6 +9,7 @@ import sys
 import textwrap
 import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -588,4 +589,8 @@ def children_of(pid: int) -> list[str]:
 
 
 def thread_names(pid: int) -> list[str]:
-    return [path.read_text().strip() for path in Path(f"/proc/{pid}/task").glob("*/comm")]
+    names = []
+    for path in Path(f"/proc/{pid}/task").glob("*/comm"):
+        with suppress(OSError):  # the thread has ended
+            names.append(path.read_text().strip())
+    return names
