@@ -111,7 +111,10 @@ private:
             std::size_t place = home(slot.hash());
             const bool is_read = place >= i;
             while (is_read && place < slots_.size() && !slots_[place].is_free()) ++place;
-            is_read && place < slots_.size() ? void(slots_[place] = slot) : aside.push_back(slot);
+            if (is_read && place < slots_.size())
+                slots_[place] = slot;
+            else
+                aside.push_back(slot);
         }
         for (const Slot& slot : aside) slots_[place_of(slot.hash(), [](const Slot&) { return false; })] = slot;
     }

@@ -90,9 +90,7 @@ public:
     }
 
     // The node whose line stands for a call path.
-    std::uint32_t shown_node(std::uint32_t node) const {
-        return node < places_.size() ? places_[node].shown : 0;
-    }
+    std::uint32_t shown_node(std::uint32_t node) const { return node < places_.size() ? places_[node].shown : 0; }
 
 private:
     static constexpr std::size_t kGroups = 4, kLine = static_cast<std::size_t>(LineGroup::line),
@@ -188,7 +186,7 @@ private:
 
     Key key_of(const Place& place, const capture::NodeRecord& node) const {
         LineGroup group = place.below_import ? LineGroup::imports
-                          : place.has_owner ? LineGroup::line
+                          : place.has_owner  ? LineGroup::line
                                              : LineGroup::other;
         if (group == LineGroup::line && is(code_of(place.shown), capture::CodeKind::wait)) group = LineGroup::waited;
         if (node.line == 0) return {group, 0, 0, node.code};
