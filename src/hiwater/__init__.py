@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from hiwater.recording.recorder import Recorder
     from hiwater.scopes.tracker import track
 
-__version__ = "0.1.0"
+__version__ = "1.0.0rc1"
 __all__ = [
     "Capture",
     "HiwaterError",
