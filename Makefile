@@ -181,7 +181,7 @@ test-aarch64-engine: ## try the wheel for aarch64 under an emulator: what known 
 	    --platform manylinux_2_17_aarch64 dist/hiwater-*-cp311-cp311-manylinux_2_17_aarch64.whl pytest hypothesis
 	$(AARCH64_PYTHON) tools/truth_probe.py
 	$(AARCH64_PYTHON) -m hiwater doctor
-	PATH="$(CURDIR)/$(AARCH64)/venv/bin:$$PATH" $(AARCH64_PYTHON) -m pytest -q -p no:cacheprovider tests/record/test_jumps.py
+	PATH="$(CURDIR)/$(AARCH64)/venv/bin:$$PATH" $(AARCH64_PYTHON) -m pytest -q -p no:cacheprovider $(patsubst %,tests/record/test_%.py,jumps moving_states raw_forks)
 
 # gcc accepts what is an error to clang, and warns of less. Compiles nothing: the engine as it is installed is gcc's. What most files
 # include is read once; gcc has shown that each includes what it needs.

@@ -8,7 +8,7 @@ mkdir -p "$1"
 folder=$(realpath "$1") root=$(realpath "$1")/root
 
 [ -e "$root/usr/bin/python3.11" ] || {
-    debootstrap --foreign --arch=arm64 --variant=minbase --include=python3 bookworm "$root" ${2:+"$2"} >"$folder/log"
+    debootstrap --foreign --arch=arm64 --variant=minbase --include=python3,libpython3.11-dev bookworm "$root" ${2:+"$2"} >"$folder/log"
     for package in "$root"/var/cache/apt/archives/*.deb; do dpkg-deb --extract "$package" "$root"; done
 }
 mkdir -p "$folder/venv/bin" "$folder/venv/lib/python3.11/site-packages"
@@ -19,5 +19,10 @@ exec qemu-aarch64-static -L "$root" -0 "\$0" "$root/usr/bin/python3.11" "\$@"
 END
 chmod +x "$folder/venv/bin/python3"
 # Tests compile libraries for the interpreter that they run in.
-ln -sf "$(command -v aarch64-linux-gnu-gcc)" "$folder/venv/bin/cc"
-ln -sf "$(command -v aarch64-linux-gnu-g++)" "$folder/venv/bin/c++"
+for pair in cc:gcc c++:g++; do
+    cat >"$folder/venv/bin/${pair%:*}" <<END
+#!/bin/sh
+exec aarch64-linux-gnu-${pair#*:} "\$@" -isystem "$root/usr/include/python3.11" -idirafter "$root/usr/include"
+END
+    chmod +x "$folder/venv/bin/${pair%:*}"
+done

@@ -9,6 +9,7 @@ was built against musl (tools/musl_python.sh).
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import re
@@ -17,6 +18,7 @@ import shutil
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 
 from test_pythons import IN_A_ROOT, TREE, Interpreter, Place, executables, probe, say
@@ -31,6 +33,20 @@ PLATFORMS = {
     "musl": ("musllinux_1_2_x86_64",),
 }
 UV = "uv==0.13.9"
+METADATA_READERS = ("py-rattler-build==0.73.0", "cffconvert==2.0.0")
+# Prints what the recipe for conda asks for on each system.
+READ_RECIPE = """
+import json, sys
+from rattler_build import PlatformConfig, RenderConfig, Stage0Recipe, VariantConfig
+recipe = Stage0Recipe.from_yaml(open("conda/recipe.yaml").read())
+variant = {"python": ["3.13.*"], "c_stdlib": ["sysroot"], "c_stdlib_version": ["2.17"]}
+needed = {}
+for system in ("linux-64", "linux-aarch64", "osx-arm64", "win-64"):
+    config = RenderConfig(platform=PlatformConfig(target_platform=system))
+    (rendered,) = recipe.render(VariantConfig(variant), config)
+    needed[system] = rendered.recipe.requirements.to_dict()["run"]
+print(json.dumps(needed))
+"""
 
 _failures: list[str] = []
 
@@ -51,7 +67,8 @@ def other_versions() -> list[str]:
     here = version()
     changes = re.search(r"^## (\S+?),? ", (TREE / "CHANGELOG.md").read_text(), re.MULTILINE)
     cited = re.search(r"^version: (.+)$", (TREE / "CITATION.cff").read_text(), re.MULTILINE)
-    found = {"CHANGELOG.md": changes, "CITATION.cff": cited}
+    packed = re.search(r"^  version: (.+)$", (TREE / "conda/recipe.yaml").read_text(), re.MULTILINE)
+    found = {"CHANGELOG.md": changes, "CITATION.cff": cited, "conda/recipe.yaml": packed}
     return [file for file, match in found.items() if match is None or match[1] != here]
 
 
@@ -63,6 +80,29 @@ def check_versions(wheels: list[Path], sdists: list[Path]) -> None:
     expect(len(sdists) == 1 and bool(wheels), f"{DIST} has a source distribution and wheels")
     others = [path.name for path in (*wheels, *sdists) if re.split(r"-|\.tar", path.name)[1] != here]
     expect(not others, f"all of {DIST} is of {here}")
+
+
+def dependencies(system: str) -> list[str]:
+    """Those of pyproject.toml on a system that conda calls so, in its words."""
+    about = tomllib.loads((TREE / "pyproject.toml").read_text())
+    asked = [one.partition("; ") for one in about["project"]["dependencies"]]
+    known = {"", "sys_platform != 'linux'"}
+    assert {marker for _, _, marker in asked} <= known
+    return [one.replace(">=", " >=") for one, _, marker in asked if marker == "" or not system.startswith("linux")]
+
+
+def check_metadata() -> None:
+    """The recipe for conda, as conda's own tools read it, and CITATION.cff by its schema."""
+    readers = WORK / "metadata/bin"
+    subprocess.run([sys.executable, "-m", "venv", readers.parent], check=True)
+    subprocess.run([readers / "python", "-m", "pip", "install", "--quiet", *METADATA_READERS], check=True)
+    read = [readers / "python", "-c", READ_RECIPE]
+    done = subprocess.run(read, cwd=TREE, capture_output=True, text=True, check=False)
+    needed = json.loads(done.stdout) if done.returncode == 0 else {}
+    wrong = [system for system, words in needed.items() if words != ["python", *dependencies(system)]]
+    expect(bool(needed) and not wrong, f"conda/recipe.yaml {' '.join(wrong)} {done.stderr[-300:]}".rstrip())
+    validate = [readers / "cffconvert", "--validate", "-i", "CITATION.cff"]
+    expect(subprocess.run(validate, cwd=TREE, capture_output=True, check=False).returncode == 0, "CITATION.cff")
 
 
 def suits(wheel: Path, interpreter: Interpreter) -> bool:
@@ -152,6 +192,7 @@ def main() -> int:
     WORK.mkdir(parents=True, exist_ok=True)
     wheels, sdists = sorted(DIST.glob("hiwater-*.whl")), sorted(DIST.glob("hiwater-*.tar.gz"))
     check_versions(wheels, sdists)
+    check_metadata()
     found: dict[tuple[str, Path | None], Interpreter] = {}
     for executable, root in executables():
         interpreter, _ = probe(executable, root, headers=False)

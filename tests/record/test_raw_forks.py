@@ -3,6 +3,7 @@ of its parent."""
 
 from __future__ import annotations
 
+import platform
 from pathlib import Path
 
 import pytest
@@ -14,15 +15,24 @@ from recording import needs_engine
 
 pytestmark = needs_engine
 
-PROGRAM = """
-import ctypes, os, subprocess, sys, threading, hiwater
+# aarch64 has no system call `fork`.
+CALLS = {"clone": 220, "SIGCHLD": 17} if platform.machine() == "aarch64" else {"fork": 57, "clone": 56, "SIGCHLD": 17}
+SYSTEM_CALLS = [name for name in ("fork", "clone") if name in CALLS]
+WAYS = f"""
+import ctypes
+CALLS = {CALLS}
 libc = ctypes.PyDLL(None)
-FORK, CLONE, VFORK, SIGCHLD = 57, 56, 58, 17
-ways = {
+ways = {{
     "_Fork": lambda: libc._Fork(),
-    "fork": lambda: libc.syscall(FORK),
-    "clone": lambda: libc.syscall(CLONE, SIGCHLD, 0, 0, 0, 0),
-}
+    "C library": lambda: libc.fork(),
+    "fork": lambda: libc.syscall(CALLS["fork"]),
+    "clone": lambda: libc.syscall(CALLS["clone"], CALLS["SIGCHLD"], 0, 0, 0, 0),
+}}
+"""
+PROGRAM = (
+    WAYS
+    + """
+import os, subprocess, sys, hiwater
 kept = [bytes(1000) for _ in range(2000)]
 way = sys.argv[1]
 pid = ways[way]()
@@ -39,10 +49,11 @@ subprocess.run(["true"])
 os.waitpid(os.posix_spawn("/bin/true", ["true"], {}), 0)
 after = bytes(20_000_000)
 """
+)
 
 
 @pytest.mark.parametrize("what", ["allocate", "record"])
-@pytest.mark.parametrize("way", ["_Fork", "fork", "clone"])
+@pytest.mark.parametrize("way", ["_Fork", *SYSTEM_CALLS])
 @pytest.mark.parametrize("sampling", [(), ("--sample", "8KiB")])
 def test_a_child_without_fork_handlers_is_not_recorded(
     tmp_path: Path, way: str, what: str, sampling: tuple[str, ...]
@@ -61,16 +72,11 @@ def test_a_child_without_fork_handlers_is_not_recorded(
         assert 3_000_000 <= int(child.peak.allocated_bytes) < 4_000_000
 
 
-AMID_MALLINFO = """
-import ctypes, os, sys, threading, time
-libc, asked = ctypes.PyDLL(None), ctypes.CDLL(sys.argv[2])
-FORK, CLONE, SIGCHLD = 57, 56, 17
-ways = {
-    "_Fork": lambda: libc._Fork(),
-    "fork": lambda: libc.fork(),
-    "syscall": lambda: libc.syscall(FORK),
-    "clone": lambda: libc.syscall(CLONE, SIGCHLD, 0, 0, 0, 0),
-}
+AMID_MALLINFO = (
+    WAYS
+    + """
+import os, sys, threading, time
+asked = ctypes.CDLL(sys.argv[2])
 many_free = [bytes(1500) for _ in range(40_000)]
 del many_free[::2]
 asked.let_it_last()
@@ -86,9 +92,10 @@ if pid == 0:
     os._exit(33)
 assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 33
 """
+)
 
 
-@pytest.mark.parametrize("way", ["_Fork", "fork", "syscall", "clone"])
+@pytest.mark.parametrize("way", ["_Fork", "C library", *SYSTEM_CALLS])
 def test_a_child_that_is_made_while_our_thread_asks_malloc_has_mallocs_locks_free(tmp_path: Path, way: str) -> None:
     (tmp_path / "program.py").write_text(AMID_MALLINFO)
     library = str(compiled.library("long_mallinfo"))

@@ -7,6 +7,8 @@ import subprocess
 import sys
 import tomllib
 
+import pytest
+
 import hiwater
 from places import ROOT
 
@@ -31,3 +33,22 @@ def test_wheels_are_built_for_the_interpreters_that_are_supported() -> None:
     processors = _said("import wheels; print(*dict.fromkeys(target.processor for target in wheels.TARGETS))")
     versions = ",".join(name[2:] for name in names)
     assert about["tool"]["cibuildwheel"]["build"] == f"cp3{{{versions}}}-*linux_{{{','.join(processors)}}}"
+
+
+@pytest.mark.parametrize("system", ["linux-64", "osx-arm64"])
+def test_the_recipe_for_conda_asks_for_what_the_package_does(system: str) -> None:
+    """`make release-check` has conda's own tools read it."""
+    yaml = pytest.importorskip("yaml")
+    (recipe,) = yaml.safe_load_all((ROOT / "conda/recipe.yaml").read_text())
+    asked: list[str] = []
+    for one in recipe["requirements"]["run"]:
+        if isinstance(one, str):
+            asked.append(one)
+        elif one["if"] == "not linux" and not system.startswith("linux"):
+            asked.append(one["then"])
+    wanted = _said(f"import release_check; print(*release_check.dependencies({system!r}), sep='\\n')")
+    assert " ".join(asked) == " ".join(["python", *wanted])
+    assert recipe["requirements"]["host"][2:] == [
+        word.replace(">=", " >=")
+        for word in tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
+    ]
