@@ -36,7 +36,7 @@ namespace hiwater::capture {
 inline constexpr char kMagic[8] = {'\x89', 'H', 'I', 'W', '\r', '\n', '\x1a', '\n'};
 inline constexpr std::uint32_t kVersion = 3;
 // Of a capture with native frames, which readers of the former would take for Python's.
-inline constexpr std::uint32_t kNativeVersion = 4;
+inline constexpr std::uint32_t kNativeVersion = 5;
 constexpr bool is_known(std::uint32_t version) noexcept { return version == kVersion || version == kNativeVersion; }
 inline constexpr std::uint64_t kExtentBytes = 128 * 1024;
 inline constexpr std::uint64_t kHeaderBytes = 4096;
@@ -108,6 +108,8 @@ enum class CodeKind : std::uint32_t {
                  // its line
     native = 5,  // a module of native code, `first_line` in the table of modules; a node's `line` is then the return
                  // address minus the module's bias
+    native_stack = 6,  // the native frames of a stack, below its Python ones: a node's `line` is the node of the
+                       // innermost. Those nodes are below one of this kind, without a parent and a line
 };
 
 // Whose code it is. Decided once, when the code is interned (stacks/ownership.h).

@@ -146,6 +146,7 @@ void* Recorder::record_biased_walk(Thread& t, LiveTable::Region* region, void* b
     NativeStack& stack = *t.native;
     stack.asked = {caller, stack_pointer, t.top, t.top->place};
     stack.answer = stack.account_of_any(t, kKind);
+    if (stack.answer == 0) guarded([&] { stack.answer = account_of_known_walk(t, kKind); });
     if (charge_known<kKind>(t, region, address_of(block), bytes, stack.answer)) {
         stack.asked.address = 0;
         return block;

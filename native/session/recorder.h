@@ -316,7 +316,9 @@ private:
     std::uint32_t account_at_top(Thread& t, capture::Kind kind);
     std::uint32_t account_of_native_frames(Thread& t, capture::Kind kind);
     std::uint32_t opened_account(std::uint32_t node, capture::Kind kind);
-    NativeStack::Edge* native_edge(Thread& t);
+    std::uint32_t account_of_known_walk(Thread& t, capture::Kind kind);
+    std::uint32_t account_of_joint(NativeStack::Joint& joint, capture::Kind kind);
+    NativeStack::Joint* native_joint(Thread& t, std::uint32_t walk);
     bool is_owned(std::uint32_t node) const;
     std::uint64_t starter_of(pthread_t id);
     bool find_wait(Thread& t);

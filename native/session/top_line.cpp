@@ -78,7 +78,9 @@ public:
             Place place = places_[node.parent];
             const capture::CodeRecord& code = tree_.code_record(node.code);
             const auto owner = static_cast<capture::Owner>(code.owner);
-            if (!place.has_owner && !is(code, capture::CodeKind::label)) place.shown = id;
+            const bool is_joint = is(code, capture::CodeKind::native_stack);
+            if (is_joint && node.line >= id) return false;
+            if (!place.has_owner && !is(code, capture::CodeKind::label)) place.shown = is_joint ? node.line : id;
             if (owner == capture::Owner::own || (owner == capture::Owner::run && !place.has_own)) {
                 place = {id, true, owner == capture::Owner::own, false};
             } else if (owner == capture::Owner::imports) {

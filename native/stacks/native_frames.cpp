@@ -49,6 +49,8 @@ void NativeFrames::begin(capture::CaptureFile& file, const unwind::Scope& scope)
     program_ = path_of_program();
     modules_.append({});
     unknown_code_ = tree_.code("[unknown frames]", {}, 0, CodeKind::native);
+    stack_code_ = tree_.code("[native stack]", {}, 0, CodeKind::native_stack);
+    root_ = tree_.child(0, stack_code_, 0);
 }
 
 [[gnu::always_inline]] inline NativeStack* NativeFrames::stack_of(Thread& t, std::uint32_t session,
@@ -67,68 +69,62 @@ void NativeFrames::begin(capture::CaptureFile& file, const unwind::Scope& scope)
     stack->asked.address = 0;
     stack->session = session;
     stack->interval = interval;
-    stack->below = UINT32_MAX;
+    stack->has_nodes = false;
     ::memset(stack->charged, 0, sizeof stack->charged);
     zero_pages(stack->edges, sizeof stack->edges);
+    zero_pages(stack->joints, sizeof stack->joints);
     stack->walks.forget();
     return stack;
 }
 
-void NativeFrames::learn(NativeStack& stack, std::uint32_t kind, std::uint32_t account) noexcept {
+void NativeFrames::learn(NativeStack& stack, std::uint32_t innermost, std::uint32_t kind,
+                         std::uint32_t account) noexcept {
     const KnownWalks::Key key = stack.asked;
     unwind::Path path;
     if (stack.answer != account && unwinder_.describe(key.address, key.stack_pointer, &stack.frames, &path))
-        stack.walks.put(key, path, kind, account);
+        stack.walks.put(key, stack.walks.put_walk(key, path, innermost), kind, account);
     stack.asked.address = 0;
 }
 
-[[gnu::always_inline]] inline NativeStack::Edge* NativeFrames::find(Thread& t, NativeStack& stack, std::uint32_t node) {
+[[gnu::always_inline]] inline std::uint32_t NativeFrames::find(Thread& t, NativeStack& stack) {
     unwind::Frames& frames = stack.frames;
-    const std::uint32_t below = node;
     unwinder_.walk({anchor_of, &t.memo}, &frames);
     if (stack.unloadings != frames.unloadings) [[unlikely]] {
         stack.unloadings = frames.unloadings;
         zero_pages(stack.edges, sizeof stack.edges);
         stack.walks.forget();
     }
-    NativeStack::Edge* edge = nullptr;
+    std::uint32_t node = root_;
     const auto go_to = [&](std::uintptr_t address) {
-        edge = &stack.edge_of(address, node);
-        if (edge->address != address || edge->parent != node) [[unlikely]] {
-            *edge = {0, node, 0, {0, 0}};
-            edge->node = child(node, address);
-            edge->address = address;
-        }
-        node = edge->node;
+        NativeStack::Edge& edge = stack.edge_of(address, node);
+        if (edge.address != address || edge.parent != node) [[unlikely]]
+            edge = {address, node, child(node, address)};
+        node = edge.node;
     };
     std::uint32_t i = unwind::Frames::kMost;
-    if (stack.below == node && frames.same_from != i) {
-        i = frames.same_from + (frames.same_from == frames.first);  // the innermost frame's edge is wanted
-        if (i != unwind::Frames::kMost) node = frames.at[i].node;
-    } else {
-        stack.below = UINT32_MAX;  // until all is known: what follows may throw
-        if (frames.end == unwind::End::unknown || frames.end == unwind::End::limit) go_to(kUnknownFrames);
+    if (stack.has_nodes && frames.same_from != i) {
+        i = frames.same_from;
+        node = frames.at[i].node;
+    } else if (frames.end == unwind::End::unknown || frames.end == unwind::End::limit) {
+        go_to(kUnknownFrames);
     }
+    stack.has_nodes = false;  // until all have: what follows may throw
     while (i-- > frames.first) {
         go_to(frames.at[i].address);
         frames.at[i].node = node;
     }
-    stack.below = below;
-    return edge;
+    stack.has_nodes = true;
+    return node;
 }
 
-// The Python stack below them may be another: the line at which a thread is waited for moves.
-bool NativeFrames::are_same_frames(std::uint32_t a, std::uint32_t b) const noexcept {
-    const auto is_native = [&](const capture::NodeRecord& node) {
-        return tree_.code_record(node.code).kind == static_cast<std::uint16_t>(CodeKind::native);
-    };
-    while (a != b) {
-        const capture::NodeRecord &of_a = tree_.node(a), &of_b = tree_.node(b);
-        if (!is_native(of_a) && !is_native(of_b)) return true;
-        if (of_a.code != of_b.code || of_a.line != of_b.line) return false;
-        a = of_a.parent, b = of_b.parent;
+[[gnu::always_inline]] inline NativeStack::Joint& NativeFrames::joint(NativeStack& stack, std::uint32_t charged,
+                                                                      std::uint32_t innermost) {
+    NativeStack::Joint& joint = stack.joint_of(charged, innermost);
+    if (joint.innermost != innermost || joint.charged != charged) [[unlikely]] {
+        const std::uint32_t node = innermost == root_ ? charged : tree_.child(charged, stack_code_, innermost);
+        joint = {charged, innermost, node, {0, 0}};
     }
-    return true;
+    return joint;
 }
 
 std::uint32_t NativeFrames::child(std::uint32_t parent, std::uintptr_t address) {
@@ -172,36 +168,54 @@ std::uint32_t NativeFrames::code_of(unwind::Module& module) {
     return module.code_number = code;
 }
 
-// The innermost native frame of the stack in t.top; null where there is none.
-[[gnu::always_inline]] inline NativeStack::Edge* Recorder::native_edge(Thread& t) {
+// The stack in t.top with its native frames, which a known walk has if `walk` is not 0. Null where there is no memory.
+[[gnu::always_inline]] inline NativeStack::Joint* Recorder::native_joint(Thread& t, std::uint32_t walk) {
     NativeStack* const stack = native_frames_.stack_of(t, session_, interval_);
     if (stack == nullptr) return nullptr;
     const std::uint32_t node = t.top->node();
     auto& known = stack->charged[node % NativeStack::kCharged];
     if (known.node != node || node == 0) known = {node, python_node(t)};
-    return native_frames_.find(t, *stack, known.charged);
+    const std::uint32_t innermost = walk != 0 ? stack->walks.node_of(walk) : native_frames_.find(t, *stack);
+    return &native_frames_.joint(*stack, known.charged, innermost);
+}
+
+[[gnu::always_inline]] inline std::uint32_t Recorder::account_of_joint(NativeStack::Joint& joint, capture::Kind kind) {
+    std::uint32_t& account = joint.account[static_cast<std::uint32_t>(kind)];
+    if (account == 0) account = opened_account(joint.node, kind);
+    return account;
 }
 
 // As account_at_top(), where native frames belong to the stack: they may differ at every event.
 std::uint32_t Recorder::account_of_native_frames(Thread& t, capture::Kind kind) {
-    std::uint32_t none = 0;
-    NativeStack::Edge* const edge = native_edge(t);
-    std::uint32_t& account = edge == nullptr ? none : edge->account[static_cast<std::uint32_t>(kind)];
-    if (account == 0) account = opened_account(edge == nullptr ? python_node(t) : edge->node, kind);
-    if (t.native != nullptr && t.native->asked.address != 0) {
+    NativeStack::Joint* const joint = native_joint(t, 0);
+    if (joint == nullptr) return opened_account(python_node(t), kind);
+    const std::uint32_t account = account_of_joint(*joint, kind);
+    if (t.native->asked.address != 0) {
         const std::uint32_t answer = t.native->answer;
         if (answer != 0 &&
             !native_frames_.are_same_frames(accounts_.record(answer).node, accounts_.record(account).node))
             native_frames_.note_wrong_walk();
-        native_frames_.learn(*t.native, static_cast<std::uint32_t>(kind), account);
+        native_frames_.learn(*t.native, joint->innermost, static_cast<std::uint32_t>(kind), account);
     }
+    return account;
+}
+
+// For what was asked, where the native frames are known of another Python stack; 0 where they are not.
+std::uint32_t Recorder::account_of_known_walk(Thread& t, capture::Kind kind) {
+    NativeStack& stack = *t.native;
+    if (t.top->is_internal() || stack.session != session_ || stack.interval != interval_) return 0;
+    const std::uint32_t walk = stack.known_walk(t);
+    NativeStack::Joint* const joint = walk == 0 ? nullptr : native_joint(t, walk);
+    if (joint == nullptr) return 0;
+    const std::uint32_t account = account_of_joint(*joint, kind);
+    stack.walks.put(stack.asked, walk, static_cast<std::uint32_t>(kind), account);
     return account;
 }
 
 // The node that what is allocated on the stack in t.top is charged to. Under the lock.
 std::uint32_t Recorder::charged_node(Thread& t) {
-    const NativeStack::Edge* const edge = native_frames_.are_wanted() ? native_edge(t) : nullptr;
-    return edge == nullptr ? python_node(t) : edge->node;
+    const NativeStack::Joint* const joint = native_frames_.are_wanted() ? native_joint(t, 0) : nullptr;
+    return joint == nullptr ? python_node(t) : joint->node;
 }
 
 }  // namespace hiwater

@@ -1,5 +1,7 @@
-// The native frames of a stack: nodes of the call tree below the innermost Python frame, for the code between it and
-// the allocator. Only in a recording that wants them. Callers hold the recorder's lock.
+// The native frames of a stack: what there is between the innermost Python frame and the allocator. They are nodes of
+// the call tree with a root of their own, because the same ones are below many Python stacks. One more node joins both:
+// its parent is the Python frame, and its line the number of the innermost native frame. Only in a recording that wants
+// them. Callers hold the recorder's lock.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +17,15 @@ namespace hiwater {
 
 // What a recording of native frames keeps for each thread.
 struct NativeStack {
-    // (parent node, return address) -> node, and its accounts of the two kinds that come from every line.
+    // (caller's node, return address) -> node of a native frame.
     struct Edge {
         std::uintptr_t address;
         std::uint32_t parent, node;
+    };
+    // (node that the Python stack is charged to, innermost native frame) -> node of the whole stack, and its accounts
+    // of the two kinds that come from every line.
+    struct Joint {
+        std::uint32_t charged, innermost, node;
         std::uint32_t account[2];  // 0: not opened yet
     };
     static constexpr std::uint32_t kEdges = 8192, kCharged = 256;
@@ -27,20 +34,28 @@ struct NativeStack {
         const std::uint64_t place = (address ^ parent * 0x9e3779b97f4a7c15ULL) * 0x9e3779b97f4a7c15ULL;
         return edges[place >> 51];
     }
+    Joint& joint_of(std::uint32_t charged, std::uint32_t innermost) noexcept {
+        const std::uint64_t both = std::uint64_t{charged} << 32 | innermost;
+        return joints[both * 0x9e3779b97f4a7c15ULL >> 51];
+    }
 
     // The account of the known walk that comes to mind first; 0 where none does that would be the same.
     [[gnu::always_inline]] std::uint32_t account_at(const KnownWalks::Key& key, const Thread& t,
                                                     capture::Kind kind) const noexcept {
         if (!knows_walks_of(t, key.stack_pointer)) [[unlikely]]
             return 0;
-        const KnownWalks::Walk* const walk = walks.find_first(key, frames.stack.end());
-        return walk == nullptr ? 0 : walk->account[static_cast<std::uint32_t>(kind)];
+        const KnownWalks::Stack* const stack = walks.find_first(key, frames.stack.end());
+        return stack == nullptr ? 0 : stack->account[static_cast<std::uint32_t>(kind)];
     }
     // And of any, for what was asked.
     std::uint32_t account_of_any(const Thread& t, capture::Kind kind) const noexcept {
         const bool are_known = knows_walks_of(t, asked.stack_pointer);
-        const KnownWalks::Walk* const walk = are_known ? walks.find(asked, frames.stack.end()) : nullptr;
-        return walk == nullptr ? 0 : walk->account[static_cast<std::uint32_t>(kind)];
+        const KnownWalks::Stack* const stack = are_known ? walks.find(asked, frames.stack.end()) : nullptr;
+        return stack == nullptr ? 0 : stack->account[static_cast<std::uint32_t>(kind)];
+    }
+    // The number of a known walk alone, for what was asked.
+    std::uint32_t known_walk(const Thread& t) const noexcept {
+        return knows_walks_of(t, asked.stack_pointer) ? walks.find_walk(asked, frames.stack.end()) : 0;
     }
     [[gnu::always_inline]] bool knows_walks_of(const Thread& t, std::uintptr_t stack_pointer) const noexcept {
         return epoch == t.epoch && unloadings == unwind::g_unloadings.load(std::memory_order_relaxed) &&
@@ -53,11 +68,12 @@ struct NativeStack {
     std::uint32_t answer;       // an account, as a known walk has it; 0: none is known
     unwind::Frames frames;
     std::uint32_t session, interval, unloadings;  // of what follows
-    std::uint32_t below;                          // what the frames' nodes are below; UINT32_MAX: they have none
+    bool has_nodes;                               // the frames have
     struct {
         std::uint32_t node, charged;
     } charged[kCharged];  // the Python stack -> the node that its memory is charged to
     Edge edges[kEdges];
+    Joint joints[kEdges];
     static_assert(kEdges == 1u << (64 - 51));
     KnownWalks walks;
 };
@@ -72,19 +88,24 @@ public:
     void forget_in_child() noexcept { unwinder_.forget_in_child(); }
     const unwind::Unwinder& unwinder() const noexcept { return unwinder_; }
 
-    // Both are defined where Recorder::native_edge() is: each function between a hook and the walk is one more frame.
+    // Both are defined where Recorder::native_joint() is: each function between a hook and the walk is one more frame.
     // What a thread keeps, up to date; null where there is no memory for it.
     NativeStack* stack_of(Thread& t, std::uint32_t session, std::uint32_t interval) noexcept;
-    // That the walk just done, for what was asked, led to this account.
-    void learn(NativeStack& stack, std::uint32_t kind, std::uint32_t account) noexcept;
-    // The innermost of the thread's native frames, below `node`; null where there is none.
-    NativeStack::Edge* find(Thread& t, NativeStack& stack, std::uint32_t node);
+    // The node of the innermost of the thread's native frames.
+    std::uint32_t find(Thread& t, NativeStack& stack);
+    NativeStack::Joint& joint(NativeStack& stack, std::uint32_t charged, std::uint32_t innermost);
+    // That the walk just done, for what was asked, led to this node and account.
+    void learn(NativeStack& stack, std::uint32_t innermost, std::uint32_t kind, std::uint32_t account) noexcept;
 
     // For checks: whether the native frames of two nodes are the same.
-    bool are_same_frames(std::uint32_t a, std::uint32_t b) const noexcept;
+    bool are_same_frames(std::uint32_t a, std::uint32_t b) const noexcept { return frames_of(a) == frames_of(b); }
     void note_wrong_walk() noexcept { unwinder_.note_wrong_path(); }
 
 private:
+    std::uint32_t frames_of(std::uint32_t node) const noexcept {
+        const capture::NodeRecord& record = tree_.node(node);
+        return record.code == stack_code_ ? record.line : root_;
+    }
     std::uint32_t child(std::uint32_t parent, std::uintptr_t address);
     std::uint32_t generated_code(std::uintptr_t address);
     std::uint32_t code_of(unwind::Module& module);
@@ -93,7 +114,8 @@ private:
     unwind::Unwinder unwinder_;
     capture::FileTable<capture::ModuleRecord> modules_;
     std::string program_;
-    std::uint32_t unknown_code_ = 0;
+    std::uint32_t unknown_code_ = 0, stack_code_ = 0;
+    std::uint32_t root_ = 0;  // the node that outermost native frames are below
     bool are_wanted_ = false;
 };
 

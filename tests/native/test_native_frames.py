@@ -148,7 +148,7 @@ def test_readers_of_the_former_version_refuse_native_frames(tmp_path: Path) -> N
         int.from_bytes(record(tmp_path, "native.first(10_007)\n", *options).read_bytes()[8:12], "little")
         for options in ((), ("--native",))
     ]
-    assert versions == [3, 4]
+    assert versions == [3, 5]
 
 
 def test_sampled_recordings_and_children_have_native_frames(tmp_path: Path) -> None:

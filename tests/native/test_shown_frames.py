@@ -9,28 +9,48 @@ import numpy as np
 import pytest
 
 from hiwater.capture import native_frames
-from hiwater.capture.format import CODE_NATIVE, CODE_PYTHON
+from hiwater.capture.format import CODE_LABEL, CODE_NATIVE, CODE_NATIVE_STACK, CODE_PYTHON
 from hiwater.capture.native_frames import Frames, Module, NativePlace
 from hiwater.capture.reader import Contents
 
-PYTHON_CODES, MODULES, ADDED = 5, 2, 1000  # strings from ADDED on are those of names
+LABEL, STACK, PYTHON_CODES, MODULES, ADDED = 1, 2, 5, 2, 1000  # strings from ADDED on are those of names
+FIRST_MODULE = 3 + PYTHON_CODES
 NODE = np.dtype([("parent", "<u4"), ("code", "<u4"), ("line", "<u4")])
 CODE = np.dtype([("kind", "<u2"), ("function", "<u4"), ("file", "<u4"), ("first_line", "<u4")])
 MODULE = np.dtype([("path", "<u8"), ("identity", "<u8"), ("code", "<u8"), ("bias", "<u8")])
 
 
 def contents(choice: random.Random, count: int) -> Contents:
-    """Nodes, each of which is below one of those before it; an account at each."""
-    codes = np.zeros(1 + PYTHON_CODES + MODULES, CODE)
-    codes["kind"][1 : 1 + PYTHON_CODES], codes["kind"][1 + PYTHON_CODES :] = CODE_PYTHON, CODE_NATIVE
+    """Python frames and labels, native frames below a root of their own, and stacks that join both; an account at each
+    of them but native frames."""
+    codes = np.zeros(FIRST_MODULE + MODULES, CODE)
+    codes["kind"] = CODE_PYTHON
+    codes["kind"][LABEL], codes["kind"][STACK], codes["kind"][FIRST_MODULE:] = (
+        CODE_LABEL,
+        CODE_NATIVE_STACK,
+        CODE_NATIVE,
+    )
     codes["file"] = codes["function"] = np.arange(len(codes))
     modules = np.zeros(1 + MODULES, MODULE)
-    modules["code"][1:] = modules["path"][1:] = np.arange(1 + PYTHON_CODES, len(codes))
-    nodes = np.zeros(count, NODE)
-    for node in range(1, count):
-        nodes[node] = max(0, node - choice.randint(1, 6)), choice.randrange(1, len(codes)), choice.randrange(8)
-    accounts = np.zeros(count, np.dtype([("node", "<u4")]))
-    accounts["node"] = np.arange(count)
+    modules["code"][1:] = modules["path"][1:] = np.arange(FIRST_MODULE, len(codes))
+    nodes = np.zeros(2 + count, NODE)
+    nodes[1]["code"] = STACK
+    python, native, stacks = [0], [1], list[int]()
+    for node in range(2, len(nodes)):
+        what = choice.randrange(4)
+        if what == 0:
+            nodes[node] = choice.choice(python[-6:]), choice.randrange(3, FIRST_MODULE), choice.randrange(8)
+            python.append(node)
+        elif what == 1:
+            nodes[node] = choice.choice(native[-6:]), choice.randrange(FIRST_MODULE, len(codes)), choice.randrange(8)
+            native.append(node)
+        elif what == 2:
+            nodes[node] = choice.choice(python[-6:]), STACK, choice.choice(native)
+            stacks.append(node)
+        else:
+            nodes[node] = choice.choice(python + stacks), LABEL, 0
+    accounts = np.zeros(len(nodes), np.dtype([("node", "<u4")]))
+    accounts["node"] = np.where((codes["kind"] == CODE_NATIVE)[nodes["code"]], 0, np.arange(len(nodes)))
     return Contents(Path(), {}, {"nodes": nodes, "codes": codes, "modules": modules, "accounts": accounts})
 
 
@@ -41,7 +61,7 @@ def naming(choice: random.Random, most: int) -> dict[tuple[str, int], list[Nativ
             NativePlace(choice.choice("fgh"), choice.choice(["", "one.c"]), choice.randrange(2))
             for _ in range(choice.randint(0, most))
         ]
-        for module in range(1 + PYTHON_CODES, 1 + PYTHON_CODES + MODULES)
+        for module in range(FIRST_MODULE, FIRST_MODULE + MODULES)
         for address in range(8)
     }
 
@@ -49,16 +69,18 @@ def naming(choice: random.Random, most: int) -> dict[tuple[str, int], list[Nativ
 def model(given: Contents, names: dict[tuple[str, int], list[NativePlace]], frames: Frames) -> list[tuple[object, ...]]:
     """For each node its frames from the root on: a function at a line, or the number of the node."""
     nodes, kinds = given.tables["nodes"], given.tables["codes"]["kind"]
-    paths: list[tuple[object, ...]] = [(0,)]
-    for node in range(1, len(nodes)):
+    paths: list[tuple[object, ...]] = [(0,), ()]
+    for node in range(2, len(nodes)):
         parent, code, line = nodes[node].tolist()
         own: tuple[object, ...] = (node,)
         if kinds[code] == CODE_NATIVE:
             own = tuple((one.function, one.file, one.line, code) for one in names[str(code), line])
-        elif frames is Frames.native:
+        elif kinds[code] == CODE_NATIVE_STACK:
+            own = paths[line]
+        elif kinds[code] == CODE_PYTHON and frames is Frames.native:
             own = ()
         paths.append(paths[parent] + own)
-    return paths
+    return [paths[account] if account > 1 else (0,) for account in given.tables["accounts"]["node"].tolist()]
 
 
 @pytest.mark.parametrize("frames", [Frames.mixed, Frames.native])
@@ -104,8 +126,35 @@ def test_inlined_functions_that_would_fill_memory_are_left_out(monkeypatch: pyte
         named = native_frames.shown(given, Frames.mixed, str, lambda _: ADDED, lambda _, at: [inlined for _ in at])
         return len(named.tables["nodes"])
 
-    assert shown(33) > 500
-    assert shown(4) <= 100
+    assert shown(33) > 1000
+    assert shown(4) <= 400
+
+
+def test_outer_frames_that_would_fill_memory_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native_frames, "_MOST_ALWAYS", 0)
+    monkeypatch.setattr(native_frames, "_MOST_FOR_EACH", 4)
+    given = contents(random.Random(1), 0)
+    depth = callers = 200  # a stack of so many frames below each of so many Python frames
+    nodes = np.zeros(2 + depth + 2 * callers, NODE)
+    nodes[1]["code"] = STACK
+    nodes[2 : 2 + depth] = [(node - 1, FIRST_MODULE, node % 8) for node in range(2, 2 + depth)]
+    nodes[2 + depth : -callers] = [(0, 3, line) for line in range(callers)]
+    nodes[-callers:] = [(2 + depth + caller, STACK, 1 + depth) for caller in range(callers)]
+    accounts = np.zeros(callers, np.dtype([("node", "<u4")]))
+    accounts["node"] = np.arange(len(nodes) - callers, len(nodes))
+    tables = {**given.tables, "nodes": nodes, "accounts": accounts}
+
+    def name(_: Module, addresses: object) -> list[list[NativePlace]]:
+        return [[NativePlace(str(address))] for address in addresses]  # type: ignore[attr-defined] # they are numbers
+
+    found = native_frames.shown(Contents(Path(), {}, tables), Frames.mixed, str, lambda _: ADDED, name).tables
+    assert callers < len(found["nodes"]) < 6 * len(nodes)
+    for node in found["accounts"]["node"].tolist():
+        assert found["codes"][found["nodes"][node]["code"]]["kind"] == CODE_NATIVE
+        outermost = node
+        while found["nodes"][outermost]["parent"]:
+            outermost = int(found["nodes"][outermost]["parent"])
+        assert found["nodes"][outermost]["code"] == 3
 
 
 def given_frame(given: Contents, one: object) -> object:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 MAGIC = b"\x89HIW\r\n\x1a\n"
 VERSION = 3
-NATIVE_VERSION = 4
+NATIVE_VERSION = 5
 """Of a capture with native frames."""
 
 # What allocates first, so that the allocated kinds are those below a number.
@@ -18,6 +18,6 @@ COUNTED_KINDS = KINDS[:5]
 DEVICE_HISTORY = "device history"
 """The recorder that captures made of another library's history name."""
 
-CODE_PYTHON, CODE_THREAD, CODE_NATIVE_THREAD, CODE_LABEL, CODE_WAIT, CODE_NATIVE = range(6)
+CODE_PYTHON, CODE_THREAD, CODE_NATIVE_THREAD, CODE_LABEL, CODE_WAIT, CODE_NATIVE, CODE_NATIVE_STACK = range(7)
 WAITED_FOR = "[waited for] "
 """What stands before the name of the function in a code of the kind CODE_WAIT."""

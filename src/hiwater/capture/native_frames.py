@@ -10,7 +10,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from hiwater.capture.format import CODE_NATIVE, CODE_PYTHON
+from hiwater.capture.format import CODE_NATIVE, CODE_NATIVE_STACK, CODE_PYTHON
 from hiwater.capture.reader import Contents
 from hiwater.capture.references import Records
 
@@ -56,23 +56,23 @@ def has_native_frames(contents: Contents) -> bool:
     return len(contents.tables.get(TABLE, ())) > 0
 
 
-def _is_native(contents: Contents) -> npt.NDArray[np.bool_]:
-    """For each node, whether it is a native frame."""
-    nodes, codes = contents.tables["nodes"], contents.tables["codes"]
-    is_native: npt.NDArray[np.bool_] = (codes["kind"] == CODE_NATIVE)[nodes["code"]]
-    is_native[:1] = False
-    return is_native
-
-
 def without(contents: Contents) -> Contents:
     """The contents with all that native frames hold at the Python frames that called them, as if only these had been
     recorded."""
-    nodes, is_native = contents.tables["nodes"], _is_native(contents)
+    nodes, kind = contents.tables["nodes"], _kinds(contents)
+    is_native = (kind == CODE_NATIVE) | (kind == CODE_NATIVE_STACK)
     caller = _nearest(nodes["parent"], is_native)
     number = np.cumsum(~is_native) - 1
     kept = nodes[~is_native].copy()
     kept["parent"] = number[caller[kept["parent"]]]
     return _at_nodes(contents, kept, number[caller])
+
+
+def _kinds(contents: Contents) -> npt.NDArray[np.uint16]:
+    """For each node, the kind of its code; the root has that of Python's."""
+    kinds: npt.NDArray[np.uint16] = contents.tables["codes"]["kind"][contents.tables["nodes"]["code"]]
+    kinds[:1] = CODE_PYTHON
+    return kinds
 
 
 def _nearest(parent: npt.NDArray[np.uint32], is_left_out: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
@@ -97,34 +97,131 @@ def _at_nodes(contents: Contents, nodes: Records, place: npt.NDArray[np.int64]) 
 def shown(
     contents: Contents, frames: Frames, text: Callable[[int], str], add: Callable[[str], int], name: Namer
 ) -> Contents:
-    """The contents with native frames by their names: those at one place under one caller are one. `text` has the
-    recorded strings, `add` adds one. Of Python's frames all stay or, if native ones are to be shown alone, none. Where
-    inlined functions would fill memory, there are none."""
+    """The contents with native frames by their names, as nodes below the Python frames that called them: those at one
+    place under one caller are one. `text` has the recorded strings, `add` adds one. Of Python's frames all stay or, if
+    native ones are to be shown alone, none. Where inlined functions, or outer frames, would fill memory, there are
+    none."""
     named = _Named(contents, text, add, name)
-    nodes = contents.tables["nodes"]
-    count = named.lengths[named.at_node]
-    if count.sum() > _MOST_FOR_EACH * len(nodes) + _MOST_ALWAYS:
-        count = np.minimum(count, 1)
+    nodes, kind = contents.tables["nodes"], _kinds(contents)
+    most = _MOST_FOR_EACH * len(nodes) + _MOST_ALWAYS
+    chains = _Chains(named, nodes["parent"], kind == CODE_NATIVE, most)
+    is_stack = kind == CODE_NATIVE_STACK
+    is_left_out = kind == CODE_NATIVE
     if frames is Frames.native:
-        count[(named.codes["kind"] == CODE_PYTHON)[nodes["code"]]] = 0
-        count[0] = 1
-    entry = _Entries(nodes["parent"], count)
-    # Native ones are equal where they have the same code and line; others have numbers of their own.
-    what = len(named.pairs) + entry.node.astype(np.int64)
-    is_native = named.at_node[entry.node] >= 0
-    what[is_native] = named.of_chain[(named.first[named.at_node[entry.node]] + entry.place)[is_native]]
-    kept, place = _merged(entry, what, len(named.pairs) + len(nodes))
-    changed_nodes = nodes[entry.node[kept]].copy()
-    changed_nodes["parent"] = place[entry.above[kept]]
-    of_pair = what[kept[is_native[kept]]]
+        is_left_out |= kind == CODE_PYTHON
+    is_left_out |= is_stack & (nodes["parent"] == 0) & (nodes["line"] == 0)  # the root of all native frames
+    is_left_out[0] = False
+    above = _nearest(nodes["parent"], is_left_out)
+    stacks = np.flatnonzero(is_stack & ~is_left_out)
+    chain = chains.of_node[np.minimum(nodes["line"][stacks], len(nodes) - 1)]
+    made = _Expanded(_nearest(nodes["parent"], is_left_out | is_stack)[stacks], chain, stacks, chains, most)
+
+    others = np.flatnonzero(~is_left_out & ~is_stack)
+    place = np.zeros(len(nodes), np.int64)
+    order = np.lexsort(
+        (np.concatenate((np.zeros(len(others), np.int64), made.depth)), np.concatenate((others, made.position)))
+    )
+    number = np.empty_like(order)
+    number[order] = np.arange(len(order))
+    of_made = np.append(number[len(others) :], 0)  # the last is for none
+    place[others] = number[: len(others)]
+    place[stacks] = np.where(made.of_stack >= 0, of_made[made.of_stack], place[made.callers])
+    place = place[above]
+    changed = np.concatenate((nodes[others], np.zeros(len(made.chain), nodes.dtype)))
+    changed["parent"][: len(others)] = place[nodes["parent"][others]]
+    changed["parent"][len(others) :] = np.where(made.above >= 0, of_made[made.above], place[made.caller])
+    pair = chains.pair[made.chain]
     for column, field in enumerate(("code", "line")):
-        changed_nodes[field][is_native[kept]] = named.pairs[of_pair, column]
-    changed = replace(contents, tables={**contents.tables, "codes": named.codes})
-    return _at_nodes(changed, changed_nodes, place[entry.last])
+        changed[field][len(others) :] = named.pairs[pair, column]
+    return _at_nodes(replace(contents, tables={**contents.tables, "codes": named.codes}), changed[order], place)
+
+
+class _Chains:
+    """Native frames as they are to be shown, outermost first: of each the one `above` it, 0 for none, its depth and the
+    number of what it shows in `pairs` of `named`; for each node the innermost one of it and those above, 0 for none."""
+
+    def __init__(
+        self, named: _Named, parent: npt.NDArray[np.uint32], is_frame: npt.NDArray[np.bool_], most: int
+    ) -> None:
+        frames = np.flatnonzero(is_frame)
+        number = np.zeros(len(parent), np.int64)
+        number[frames] = np.arange(1, len(frames) + 1)
+        of_frame = named.at_node[frames]
+        count = np.concatenate(([1], named.lengths[of_frame]))
+        if count.sum() > most:
+            count = np.minimum(count, 1)
+        entry = _Entries(np.concatenate(([0], number[parent[frames]])), count)
+        what = np.full(len(entry.node), len(named.pairs))
+        what[1:] = named.of_chain[named.first[of_frame[entry.node[1:] - 1]] + entry.place[1:]]
+        kept, place = _merged(entry, what, len(named.pairs) + 1)
+        self.above = place[entry.above[kept]]
+        self.pair = what[kept]
+        self.depth = entry.depths()[kept]
+        self.of_node = place[entry.last][number]
+
+
+class _Expanded:
+    """Chains of native frames below their callers: of each of these new nodes the caller, the index of its frame in
+    `chains`, its depth there, the new node above it or -1, and the position of the first stack that has it. For each
+    stack its new node, or -1. Where these would be more than `most`, the outermost are left out."""
+
+    def __init__(
+        self,
+        callers: npt.NDArray[np.int64],
+        chain: npt.NDArray[np.int64],
+        position: npt.NDArray[np.int64],
+        chains: _Chains,
+        most: int,
+    ) -> None:
+        self.callers = callers
+        many = len(chains.above)
+        wanted, depth = callers * many + chain, chains.depth[chain]
+        keys, positions = wanted[:0], position[:0]
+        levels: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]] = []
+        by_depth = np.argsort(depth, kind="stable")
+        ends = np.searchsorted(depth[by_depth], np.arange(int(depth.max(initial=0)) + 2))
+        made = 0
+        for begin, end in reversed([*pairwise(ends.tolist())][1:]):
+            of_level = by_depth[begin:end]
+            below = chains.above[keys % many]
+            keys = np.concatenate((wanted[of_level], keys - keys % many + below))
+            positions = np.concatenate((position[of_level], positions))
+            order = np.lexsort((positions, keys))
+            keys, positions = keys[order], positions[order]
+            is_first = np.concatenate(([True], keys[1:] != keys[:-1]))[: len(keys)]
+            keys, positions = keys[is_first], positions[is_first]
+            levels.append((keys, positions))
+            made += len(keys)
+            if made > most:
+                break
+        self._number(levels[::-1], wanted, chains)
+
+    def _number(
+        self,
+        levels: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]],
+        wanted: npt.NDArray[np.int64],
+        chains: _Chains,
+    ) -> None:
+        many = len(chains.above)
+        none = np.empty(0, np.int64)
+        keys = np.concatenate([none, *(keys for keys, _ in levels)])
+        self.position = np.concatenate([none, *(positions for _, positions in levels)])
+        self.caller, self.chain = np.divmod(keys, many)
+        self.depth = chains.depth[self.chain]
+        order = np.argsort(keys)
+
+        def find(key: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+            at = np.minimum(np.searchsorted(keys, key, sorter=order), max(0, len(keys) - 1))
+            found = order[at] if len(keys) else np.zeros(len(key), np.int64)
+            is_found = keys[found] == key if len(keys) else np.zeros(len(key), bool)
+            return np.where(is_found, found, -1)
+
+        self.above = find(self.caller * many + chains.above[self.chain])
+        self.of_stack = find(wanted)
 
 
 class _Entries:
-    """What is to be shown instead of nodes: for each as many entries as `count` says, below each other; one above all.
+    """What is to be shown instead of frames: for each as many entries as `count` says, below each other; one above all.
     For each entry the node and its place among those of that node, the entry above it, and its depth; for each node
     its last entry, or that of the next node above which has one."""
 
@@ -176,7 +273,7 @@ class _Named:
         nodes, codes, modules = contents.tables["nodes"], contents.tables["codes"], contents.tables[TABLE]
         self._codes, self._added = codes, list[tuple[int, int, int]]()
         self._numbers: dict[tuple[int, str, str], int] = {}
-        is_native = _is_native(contents)
+        is_native = _kinds(contents) == CODE_NATIVE
         code_of = nodes["code"][is_native].astype(np.int64)
         distinct, back = np.unique(code_of << 32 | nodes["line"][is_native], return_inverse=True)
         # Codes of no module stand for frames that are not known.
