@@ -73,6 +73,10 @@ def test_a_merged_capture_keeps_the_names_of_all(tmp_path: Path) -> None:
         assert names
         for identity, one in names.items():
             assert merged[identity].places.items() >= one.places.items()
+    (there / "other.hiw.symbols").mkdir()
+    done = hiwater_on(there, "merge", "-o", "other.hiw", *map(str, captures))
+    assert "warning: names of native functions cannot be written" in done.stderr
+    assert "merged 2 captures into other.hiw" in done.stderr
 
 
 def test_what_has_no_native_frames_is_refused(tmp_path: Path) -> None:

@@ -44,9 +44,9 @@ def add_arguments(parser: Parser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Merge, and return the exit code. Raises HiwaterError."""
     with progress.shown(f"merging into {arguments.output}"):
-        count, unreadable = _merge(arguments.captures, arguments.output)
-    for problem in unreadable:
-        say(f"warning: a capture cannot be read and is not in {arguments.output}: {problem}")
+        count, warnings = _merge(arguments.captures, arguments.output)
+    for warning in warnings:
+        say(f"warning: {warning}")
     if not arguments.quiet:
         output = arguments.output
         say(f"merged {count} capture{'' if count == 1 else 's'} into {output}: read it with `hiwater report {output}`")
@@ -54,13 +54,14 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _merge(paths: list[str], output: str) -> tuple[int, list[str]]:
+    """How many captures there are now in `output`, and what went wrong besides."""
     from hiwater.analysis.symbols import names_file
     from hiwater.capture import destination, packing, run_index
     from hiwater.capture.run_index import Row
     from hiwater.cli.report import naming
 
-    output = destination.absolute(output)
-    destination.check(output)
+    path_of_output = destination.absolute(output)
+    destination.check(path_of_output)
     names = _native_names(paths)
     packed, rows = list[packing.Packed](), list[Row]()
     for path in paths:
@@ -68,13 +69,15 @@ def _merge(paths: list[str], output: str) -> tuple[int, list[str]]:
             captures, of_index = packing.pack(path)
         packed += captures
         rows += of_index
-    count = packing.write_file(packed, rows, output)
+    count = packing.write_file(packed, rows, path_of_output)
+    warnings = [f"a capture cannot be read and is not in {output}: {problem}" for problem in run_index.unreadable(rows)]
     if names:
+        symbols = names_file.symbols_path(Path(path_of_output))
         try:
-            names_file.write(names_file.symbols_path(Path(output)), names)
+            names_file.write(symbols, names)
         except OSError as error:
-            raise destination.explain(output, error) from error
-    return count, run_index.unreadable(rows)
+            warnings.append(f"names of native functions cannot be written to {str(symbols)!r} ({error.strerror})")
+    return count, warnings
 
 
 def _native_names(paths: list[str]) -> dict[str, names_file.ModuleNames]:
