@@ -183,6 +183,10 @@ test-aarch64-engine: ## try the wheel for aarch64 under an emulator: what known 
 	$(AARCH64_PYTHON) -m hiwater doctor
 	PATH="$(CURDIR)/$(AARCH64)/venv/bin:$$PATH" $(AARCH64_PYTHON) -m pytest -q -p no:cacheprovider $(patsubst %,tests/record/test_%.py,jumps moving_states raw_forks)
 
+# What an emulator of programs lacks is in a machine with a kernel. `make test-aarch64-machine KERNEL=…` comes after the two above.
+test-aarch64-machine: ## try the same wheel and the engine's core in an emulated machine, with a Linux kernel for aarch64
+	tools/aarch64_machine.sh $(AARCH64) $(NATIVE)-aarch64/$(NATIVE_TESTS) $(KERNEL)
+
 # gcc accepts what is an error to clang, and warns of less. Compiles nothing: the engine as it is installed is gcc's. What most files
 # include is read once; gcc has shown that each includes what it needs.
 CLANG_WARNINGS := -Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow-all -Wextra-semi -Wmissing-noreturn -Wnewline-eof -Wunused \

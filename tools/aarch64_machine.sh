@@ -1,12 +1,12 @@
 #!/bin/sh
 # Tries hiwater in an emulated machine with a Linux kernel for aarch64 (make test-aarch64-machine), which has what an
 # emulator of programs lacks: addresses above 2^47, limits of address space, /proc/PID/pagemap, children of any sort.
-#   tools/aarch64_machine.sh FOLDER NATIVE_TESTS [KERNEL]
-# FOLDER is as tools/aarch64_python.sh made it, with hiwater installed. Needs qemu-system-arm and cpio, and 4 GB of
-# memory. KERNEL is an image from one of Debian's packages; a kernel whose pages have 16 KiB is told of, too.
+#   tools/aarch64_machine.sh FOLDER NATIVE_TESTS KERNEL
+# FOLDER is as tools/aarch64_python.sh made it, with hiwater installed. KERNEL is boot/vmlinuz-* of Debian's package
+# linux-image-*-arm64 for that processor; of linux-image-*-arm64-16k, where pages have 16 KiB, the same script tells that
+# hiwater says so. Needs qemu-system-arm, cpio, and 4 GB of memory; it takes some five minutes.
 set -eu
-folder=$(realpath "$1") tests=$(realpath "$2") tree=$(dirname "$(dirname "$(realpath "$0")")")
-kernel=${3:-$(find "$1/root/boot" -name 'vmlinuz-*' | tail -n 1)}
+folder=$(realpath "$1") tests=$(realpath "$2") kernel=$(realpath "$3") tree=$(dirname "$(dirname "$(realpath "$0")")")
 system=$folder/machine
 rm -rf "$system"
 mkdir -p "$system/dev" "$system/proc" "$system/sys" "$system/tmp" "$system/tree"
@@ -57,7 +57,7 @@ END_OF_PROGRAM
 python3 -m hiwater run -q --holders -o /tmp/nodes.hiw /tmp/nodes.py
 python3 -m hiwater holders /tmp/nodes.hiw >/tmp/said
 grep 'held by list `kept` of module `__main__`' /tmp/said
-! python3 -m hiwater run -q --limit 200MiB -o /tmp/limit.hiw -c "held = [bytearray(10**6) for _ in range(1000)]" 2>/tmp/said
+! python3 -m hiwater run --limit 200MiB -o /tmp/limit.hiw -c "held = [bytearray(10**6) for _ in range(1000)]" 2>/tmp/said
 grep 'a request for memory was refused' /tmp/said
 HIWATER_TEST_SHARE=10 ./native_tests --no-colors --test-suite-exclude=unwind --test-case-exclude='threads that walk share*'
 END_OF_CHECKS

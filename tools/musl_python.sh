@@ -4,7 +4,7 @@
 # The first three are folders with sources. Needs musl-gcc (Debian's musl-tools), of musl 1.2.4 or later: the wheels of
 # numpy need that. It takes five minutes, and has no OpenSSL, so its pip installs files alone. For another processor than
 # this one, it needs that one's musl-tools and compiler (musl-tools:arm64, g++-aarch64-linux-gnu for aarch64), and a
-# CPython of the same version on PATH. A libffi without its configure needs autoconf, automake, libtool and libltdl-dev.
+# CPython of exactly the same version on PATH (of 3.13.5 for 3.13.5). A libffi without its configure needs autoconf, automake, libtool and libltdl-dev.
 set -eu
 python=$(realpath "$1") zlib=$(realpath "$2") libffi=$(realpath "$3") prefix=$(mkdir -p "$4" && realpath "$4")
 here=$(uname -m) processor=${5:-$(uname -m)}
