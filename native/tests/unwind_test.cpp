@@ -331,6 +331,26 @@ TEST_CASE("a stack deeper than the limit is truncated") {
     CHECK(walker.unwinder.figures().mismatches == 0);
 }
 
+// Whatever was read before it: rows of a function are read on from the last one.
+TEST_CASE("a rule is the same whichever was asked for before") {
+    Walker walker;
+    g_walker = &walker;
+    plain(12);
+    const unwind::Module* const module = walker.unwinder.module_of(walker.frames.address(0));
+    REQUIRE(module != nullptr);
+    const auto code = reinterpret_cast<std::uintptr_t>(module->code.start);
+    const auto bytes = static_cast<std::uint64_t>(module->code.end - module->code.start);
+    for_seeds(20, [&](Trace& trace) {
+        unwind::RuleReader reader;
+        std::uintptr_t address = 0;
+        for (int i = 0; i < 500; ++i) {
+            address = i % 10 == 0 ? code + trace.below(bytes) : address + trace.below(24) - (trace.one_in(4) ? 30 : 0);
+            CHECK(reader.rule_of(module->tables, module->header, module->code, address) ==
+                  unwind::RuleReader().rule_of(module->tables, module->header, module->code, address));
+        }
+    });
+}
+
 // A small part here; `make fuzz-unwind` has a million mutants.
 TEST_CASE("tables that lie lead nowhere beyond their bytes") {
     const char* const asked = std::getenv("HIWATER_MUTANTS");
@@ -355,18 +375,20 @@ TEST_CASE("tables that lie lead nowhere beyond their bytes") {
             return address - reinterpret_cast<std::uintptr_t>(module->tables.start) +
                    reinterpret_cast<std::uintptr_t>(copy.get());
         };
+        unwind::RuleReader reader, other;
         for (const std::uintptr_t address : addresses)
             if (walker.unwinder.module_of(address) == module)
-                CHECK(unwind::rule_of(tables, tables.start + header, {}, moved(address)) ==
-                      unwind::rule_of(module->tables, module->header, {}, address));
+                CHECK(reader.rule_of(tables, tables.start + header, {}, moved(address)) ==
+                      other.rule_of(module->tables, module->header, {}, address));
         for (std::uint64_t mutant = 0; mutant < mutants_of_seed; ++mutant) {
             if (mutant % 4 == 0) copy_bytes(module->tables, copy.get());  // many changes leave no table to be read
             const std::size_t from = trace.one_in(4) ? header : header + trace.below(bytes - header);
             for (std::uint64_t i = trace.below(12) + 1; i-- > 0;)
                 copy[from + trace.below(std::min<std::size_t>(bytes - from, 4096))] =
                     static_cast<std::uint8_t>(trace.word());
+            reader.forget();
             for (const std::uintptr_t address : addresses)
-                unwind::rule_of(tables, tables.start + header, tables, moved(address));
+                reader.rule_of(tables, tables.start + header, tables, moved(address));
         }
     });
 }

@@ -25,6 +25,7 @@ void Unwinder::begin(const Scope& scope) noexcept {
 void Unwinder::forget() noexcept {
     rules_.forget();
     modules_.forget();
+    reader_.forget();
     own_paths_ = 0;
 }
 
@@ -82,7 +83,7 @@ void Unwinder::forget_if_unloaded() noexcept {
 Rule Unwinder::learn(ReadableStack& stack, const LoopAnchor& anchor, const Frame& frame) {
     Rule rule{};
     if (const Module* const module = modules_.at(frame.address - 1); module != nullptr && module->header != nullptr)
-        rule = rule_of(module->tables, module->header, module->code, frame.address);
+        rule = reader_.rule_of(module->tables, module->header, module->code, frame.address);
     if ((rule.flags & Rule::kByPointer) != 0) ++figures_.by_pointer_rules;
     if (scope_.interpreter.contains(frame.address)) {
         const auto at = reinterpret_cast<std::uintptr_t>(anchor.find(anchor.context));

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "unwind/cfi.h"
 #include "unwind/modules.h"
 #include "unwind/path.h"
 #include "unwind/readable_stack.h"
@@ -130,6 +131,7 @@ private:
 
     RuleTable rules_;
     Modules modules_;
+    RuleReader reader_;
     Scope scope_;
     std::uint32_t unloadings_ = 0;
     std::uint32_t own_paths_ = 0;
