@@ -13,6 +13,8 @@
 #include <cerrno>
 #include <optional>
 
+#include "module.h"
+
 #include "devices/device_watch.h"
 #include "holders/requests.h"
 #include "interpose/allocators.h"
@@ -22,35 +24,33 @@
 #include "interpose/python_threads.h"
 #include "interpose/slots.h"
 #include "accounting/thread_heap.h"
-#include "lines/line_door.h"
 #include "base/process.h"
 #include "capture/placement.h"
-#include "session/last_lines.h"
 #include "session/children.h"
 #include "session/fatal_signals.h"
 #include "session/recorder.h"
 #include "stacks/recursion.h"
-#include "residency/breakdown.h"
-#include "residency/resident_watch.h"
 #include "session/sampler.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
+using hiwater::EngineFault;
+using hiwater::raise_os_error;
 using hiwater::recorder;
 
-namespace {
+namespace hiwater {
 
-struct EngineFault : std::runtime_error {
-    using std::runtime_error::runtime_error;
-};
-
-std::map<std::string, std::string> g_shortcomings;  // of the last recording
-
-[[noreturn]] void raise_os_error(int error, const std::string& path) {
+void raise_os_error(int error, const std::string& path) {
     errno = error;
     PyErr_SetFromErrnoWithFilename(PyExc_OSError, path.c_str());
     throw nb::python_error();
 }
+
+}  // namespace hiwater
+
+namespace {
+
+std::map<std::string, std::string> g_shortcomings;  // of the last recording
 
 // As builtins.compile() with dont_inherit, without what that does first and `python FILE` does not: making every type
 // of the syntax trees, and an audit event.
@@ -153,9 +153,9 @@ std::string start(const std::string& path, const std::map<std::string, std::stri
         native = {true, code_of(::dlsym(RTLD_DEFAULT, "PyObject_Malloc")),
                   code_of(reinterpret_cast<const void*>(&begin)), check_each};
     }
-    if (int error = begin({path, mode, false, facts, sample_bytes, sample_seed, cgroup_usage, cgroup_limits,
-                           internal_prefix, own_script, rules, last_words, interval_ns, run_variable, run_folder,
-                           residency_snapshots, code_bytes.first, code_bytes.second, native})) {
+    if (int error = begin({path, static_cast<mode_t>(mode), false, facts, sample_bytes, sample_seed, cgroup_usage,
+                           cgroup_limits, internal_prefix, own_script, rules, last_words, interval_ns, run_variable,
+                           run_folder, residency_snapshots, code_bytes.first, code_bytes.second, native})) {
         if (counting) begin_counting();
         raise_os_error(error, path);
     }
@@ -224,17 +224,6 @@ nb::tuple read_and_reset_thread_heap_peak() {
     return nb::make_tuple(hiwater::thread_heap.live_bytes, highest, !heap_is_sampled());
 }
 
-// Returns nothing where it has to be done with fresh descriptors.
-nb::object read_and_reset_resident_peak(int statm, int status, int clear_refs, std::uint64_t inode,
-                                        std::uint64_t device, std::int64_t lowest_maximum) {
-    hiwater::process::Resident resident;
-    if (!hiwater::process::read_and_reset_resident({statm, status, clear_refs, inode, device}, &lowest_maximum,
-                                                   &resident))
-        return nb::none();
-    recorder().note_resident_peak_before_reset(resident.peak_bytes);
-    return nb::make_tuple(resident.now_bytes, resident.peak_bytes, lowest_maximum);
-}
-
 void snapshot(const std::string& path) {
     if (!hiwater::recording() || recorder().counts_only())
         throw EngineFault("nothing is being recorded: start a recording first");
@@ -245,28 +234,6 @@ void snapshot(const std::string& path) {
         error = recorder().snapshot(path.c_str());
     }
     if (error != 0) raise_os_error(error, path);
-}
-
-void search_holders(const std::string& name, nb::handle target, double seconds, nb::handle of_type) {
-    if (!hiwater::recording() || recorder().counts_only())
-        throw EngineFault("nothing is being recorded: start a recording first");
-    hiwater::holders::Search search({target.is_none() ? 0 : reinterpret_cast<std::uintptr_t>(target.ptr()),
-                                     of_type.is_none() ? nullptr : of_type.ptr()});
-    int error = recorder().begin_search(search);
-    if (error == ENOSPC) throw EngineFault("there is no room in the capture for another search");
-    if (error == ENOENT) throw EngineFault("the recording has just ended");
-    if (error != 0) raise_os_error(error, "a copy of the process");
-    std::string reason;
-    {
-        nb::gil_scoped_release release;  // the program goes on
-        search.wait(static_cast<std::uint64_t>(seconds * 1e9));
-        reason = search.failure();
-        if (reason.empty()) error = recorder().end_search(search, name);
-    }
-    if (!reason.empty()) throw EngineFault("the search for holders failed: " + reason);
-    if (error != 0)
-        throw EngineFault(
-            "what holds the objects could not be stored: the recording has ended, or its capture cannot grow");
 }
 
 nb::object read_ending(const std::string& path) {
@@ -342,26 +309,6 @@ nb::dict summary() {
     return out;
 }
 
-nb::tuple residency_snapshot() {
-    hiwater::BusyGuard busy;  // what it allocates is not the program's
-    hiwater::interpose::watch_forks();
-    hiwater::residency::Breakdown found;
-    bool done = false;
-    {
-        nb::gil_scoped_release release;
-        done = hiwater::residency::take_snapshot(&found);
-    }
-    if (!done) throw EngineFault("the process's mappings cannot be read: this needs Linux with /proc");
-    nb::list rows, large;
-    for (std::size_t i = 0; i < hiwater::residency::kParts; ++i)
-        rows.append(nb::make_tuple(hiwater::residency::name_of(static_cast<hiwater::residency::Part>(i)),
-                                   found.rows[i].resident_bytes, found.rows[i].untouched_bytes));
-    for (const auto& block : found.large)
-        large.append(nb::make_tuple(block.from_malloc, block.address, block.bytes, block.touched_bytes));
-    return nb::make_tuple(found.resident_bytes, rows, large, found.is_unreadable, found.page_limit_reached,
-                          found.is_malloc_unknown, found.not_found_bytes);
-}
-
 std::int32_t add_device(const std::string& name, const std::string& backend, const std::string& source,
                         std::int64_t limit_bytes) {
     std::int32_t number = -1;
@@ -423,29 +370,14 @@ NB_MODULE(_core, m) {
           "interval_ns"_a = 0, "mode"_a = hiwater::capture::kPrivate, "run_variable"_a = "", "run_folder"_a = "",
           "residency_snapshots"_a = true, "code_bytes"_a = std::pair<std::int64_t, std::int64_t>(),
           "native_frames"_a = false, "check_each"_a = 0);
-    m.def(
-        "limit_address_space",
-        [](std::uint64_t bytes) {
-            if (!hiwater::own_limit.set(bytes)) raise_os_error(errno, "RLIMIT_AS");
-        },
-        "bytes"_a);
     m.def("enter_own_work", [] { recorder().enter_own_work(); });
     m.def("leave_own_work", [] { recorder().leave_own_work(); });
     m.def("stop", &stop, "exit_code"_a = nb::none());
     m.def("is_complete", [] { return recorder().is_complete(); });
-    m.def(
-        "set_last_lines", [](const std::vector<std::string>& command) { hiwater::last_lines.begin(command); },
-        "command"_a);
-    m.def("write_last_lines", [] {
-        const nb::gil_scoped_release released;
-        return hiwater::last_lines.write();
-    });
     m.def("is_recording", [] { return hiwater::recording() && !recorder().counts_only(); });
     m.def("is_kept_in_memory", [] { return recorder().is_kept_in_memory(); });
     m.def("snapshot", &snapshot, "path"_a);
     m.def("end_intervals", [] { recorder().end_intervals(); });
-    m.def("search_holders", &search_holders, "name"_a, "target"_a.none() = nb::none(), "seconds"_a = 60.0,
-          "of_type"_a.none() = nb::none());
     m.def("add_marker", [](nb::handle name) {
         if (hiwater::recording()) recorder().add_marker(text_of(name));
     });
@@ -464,8 +396,6 @@ NB_MODULE(_core, m) {
     m.def("write_window", &write_window, "path"_a, "start_ns"_a);
     m.def("counters", [] { return recorder().counters(); });
     m.def("self_check", &self_check);
-    m.def("residency_snapshot", &residency_snapshot);
-    m.def("touched_bytes", &hiwater::residency::touched_bytes, "address"_a, "bytes"_a);
     m.def(
         "on_exit", [](nb::object callback) { hiwater::interpose::set_exit_callback(callback.ptr()); },
         "callback"_a.none());
@@ -489,18 +419,5 @@ NB_MODULE(_core, m) {
     m.def("thread_heap_read_and_reset", &read_and_reset_thread_heap_peak);
     m.def(
         "note_resident_peak", [](std::int64_t bytes) { recorder().note_resident_peak_before_reset(bytes); }, "bytes"_a);
-    m.def("resident_read_and_reset", &read_and_reset_resident_peak);
-    m.def(
-        "resident_watch_start",
-        [](std::uint64_t interval_ns) {
-            if (!hiwater::resident_watch::start(interval_ns))
-                throw EngineFault("no thread could be made to sample resident memory (see ulimit -u)");
-        },
-        "interval_ns"_a);
-    m.def("resident_watch_stop", &hiwater::resident_watch::stop);
-    m.def("resident_watch_pause", &hiwater::resident_watch::pause);
-    m.def("resident_watch_resume", &hiwater::resident_watch::resume);
-    m.def("resident_watch_peak", &hiwater::resident_watch::peak);
-    m.def("resident_watch_read_and_reset", &hiwater::resident_watch::read_and_reset_peak);
-    hiwater::lines::add_to(m);
+    hiwater::add_system_functions(m);
 }

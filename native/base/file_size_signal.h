@@ -3,10 +3,8 @@
 // call's EFBIG means the same.
 #pragma once
 
+#include <pthread.h>
 #include <signal.h>
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "base/raw_calls.h"
 #include "base/uncopied.h"
@@ -16,24 +14,20 @@ namespace hiwater {
 class FileSizeSignalHeld : Uncopied {
 public:
     FileSizeSignalHeld() noexcept {
-        ::sigemptyset(&signal_);
-        ::sigaddset(&signal_, SIGXFSZ);
+        sigemptyset(&signal_);
+        sigaddset(&signal_, SIGXFSZ);
         was_pending_ = is_pending();  // one of the program's own, which it holds back itself
         ::pthread_sigmask(SIG_BLOCK, &signal_, &before_);
     }
     ~FileSizeSignalHeld() {
-        const timespec at_once{};
-        // By its number: the function is a cancellation point. The kernel's set of signals is shorter than the C
-        // library's.
-        if (!was_pending_ && is_pending())
-            raw::syscall(SYS_rt_sigtimedwait, &signal_, nullptr, &at_once, (SIGRTMAX + 1) / 8);
+        if (!was_pending_ && is_pending()) platform::take_pending(signal_);
         ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
     }
 
 private:
     static bool is_pending() noexcept {
         sigset_t pending;
-        return ::sigpending(&pending) == 0 && ::sigismember(&pending, SIGXFSZ) == 1;
+        return ::sigpending(&pending) == 0 && sigismember(&pending, SIGXFSZ) == 1;
     }
 
     sigset_t signal_, before_;

@@ -36,7 +36,8 @@ bool FileIdentity::note(int fd) noexcept {
 bool FileIdentity::is_of(int fd) const noexcept {
     const ErrnoKept kept;
     struct stat about{};
-    return fd >= 0 && raw::fstat(fd, &about) == 0 && about.st_dev == device_.load(std::memory_order_relaxed) &&
+    return fd >= 0 && raw::fstat(fd, &about) == 0 &&
+           static_cast<std::uint64_t>(about.st_dev) == device_.load(std::memory_order_relaxed) &&
            about.st_ino == inode_.load(std::memory_order_relaxed);
 }
 
@@ -70,7 +71,7 @@ void OwnFile::close_if_ours(int fd) const noexcept {
 
 int OwnFile::descriptor() noexcept {
     if (users_.load(std::memory_order_relaxed) == 0) return -1;
-    const auto process = static_cast<pid_t>(raw::syscall(SYS_getpid));
+    const auto process = raw::getpid();
     const int fd = fd_.load(std::memory_order_acquire);
     return process_.load(std::memory_order_relaxed) == process && identity_.is_of(fd) ? fd : open_again(process);
 }

@@ -1,10 +1,7 @@
 #include "base/own_thread.h"
 
-#include <linux/futex.h>
 #include <sched.h>
 #include <signal.h>
-#include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -15,8 +12,8 @@ namespace hiwater {
 
 void* OwnThread::run(void* self) {
     OwnThread& own = *static_cast<OwnThread*>(self);
-    own.id_.store(static_cast<std::int32_t>(raw::syscall(SYS_gettid)), std::memory_order_release);
-    ::prctl(PR_SET_NAME, own.name_);
+    own.id_.store(platform::thread_number(), std::memory_order_release);
+    platform::name_own_thread(own.name_);
     own.work_();
     return nullptr;
 }
@@ -27,7 +24,7 @@ bool OwnThread::begin(const char* name, void (*work)(), std::size_t stack_bytes)
     id_.store(0, std::memory_order_relaxed);
     is_to_end_.store(0, std::memory_order_relaxed);
     sigset_t all, before;
-    ::sigfillset(&all);
+    sigfillset(&all);
     ::pthread_sigmask(SIG_SETMASK, &all, &before);
     pthread_attr_t small;
     ::pthread_attr_init(&small);
@@ -50,15 +47,14 @@ void OwnThread::end() noexcept {
     is_running_ = false;
     // Joined, the kernel may still count it for a moment, and CPython warns who forks with a second thread.
     const std::int32_t id = id_.load(std::memory_order_acquire);
-    for (int i = 0; i < 2000 && id != 0 && raw::syscall(SYS_tgkill, ::getpid(), id, 0) == 0; ++i) ::sched_yield();
+    for (int i = 0; i < 2000 && id != 0 && platform::is_thread_left(id); ++i) ::sched_yield();
 }
 
-void OwnThread::wake() noexcept { raw::syscall(SYS_futex, &is_to_end_, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0); }
+void OwnThread::wake() noexcept { platform::wake(&is_to_end_, 1); }
 
 bool OwnThread::goes_on_after(std::uint64_t ns) noexcept {
     const timespec left{static_cast<time_t>(ns / 1'000'000'000), static_cast<long>(ns % 1'000'000'000)};
-    if (is_to_end_.load(std::memory_order_acquire) == 0)
-        raw::syscall(SYS_futex, &is_to_end_, FUTEX_WAIT_PRIVATE, 0, &left, nullptr, 0);
+    if (is_to_end_.load(std::memory_order_acquire) == 0) platform::wait_while(&is_to_end_, 0, &left);
     return is_to_end_.load(std::memory_order_acquire) == 0;
 }
 

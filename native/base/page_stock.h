@@ -49,15 +49,13 @@ public:
     }
     // All pieces are zero again, and take no memory until they are written to.
     void give_pages_back() noexcept {
-        each_mapping([this](const Mapping& mapping) { raw::madvise(mapping.at, bytes_of(mapping), MADV_DONTNEED); });
+        each_mapping([this](const Mapping& mapping) { platform::give_back(mapping.at, bytes_of(mapping)); });
     }
     // Whether the next child of a fork has the pieces as they are here: for a stock that is made with `is_wiped`. The
     // caller holds off who takes pieces.
     void keep_at_fork(bool is_kept) const noexcept {
         const ErrnoKept kept;
-        each_mapping([&](const Mapping& mapping) {
-            raw::madvise(mapping.at, bytes_of(mapping), is_kept ? MADV_KEEPONFORK : MADV_WIPEONFORK);
-        });
+        each_mapping([&](const Mapping& mapping) { platform::wipe_on_fork(mapping.at, bytes_of(mapping), !is_kept); });
     }
     std::uint64_t bytes() const noexcept { return taken_.load(std::memory_order_acquire) * piece_bytes_; }
 
@@ -88,7 +86,7 @@ private:
             if (mapping.at == nullptr) continue;
             if (is_wiped_) {
                 const ErrnoKept kept;
-                raw::madvise(mapping.at, pieces * piece_bytes_, MADV_WIPEONFORK);  // not before Linux 4.14
+                platform::wipe_on_fork(mapping.at, pieces * piece_bytes_);
             }
             __atomic_store_n(&mapping.pieces, pieces, __ATOMIC_RELEASE);
             spare_room.refill();  // what was given may be there again

@@ -19,7 +19,7 @@
 
 namespace hiwater {
 
-inline constexpr std::size_t kPage = 4096, kHugePage = std::size_t{2} << 20;
+inline constexpr std::size_t kPage = platform::kPageBytes, kHugePage = std::size_t{2} << 20;
 // Of a user's address: 47 on x86-64, where nothing lies higher unless a program requests it, and 48 on aarch64.
 inline constexpr unsigned kAddressBits = 48;
 
@@ -42,8 +42,7 @@ inline void* own_place(std::size_t bytes) noexcept {
 inline void* map_untold(std::size_t bytes) noexcept {
     void* p =
         raw::mmap(own_place(bytes), bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    // A huge page behind a sparse table would cost 2 MiB for a few bytes.
-    if (p != MAP_FAILED) raw::madvise(p, bytes, MADV_NOHUGEPAGE);
+    if (p != MAP_FAILED) platform::refuse_huge_pages(p, bytes);
     return p;
 }
 
@@ -169,16 +168,11 @@ inline constinit PutPages put_pages;
 // Has the kernel put pages where all will be written soon: one call instead of a fault for each. Returns whether it
 // did: older kernels refuse, and fault. `fresh_bytes` of them had no page before.
 inline bool touch_pages(void* p, std::size_t bytes, std::size_t fresh_bytes) noexcept {
-#if defined(MADV_POPULATE_WRITE)
     const ErrnoKept kept;
     put_pages.begin_putting(fresh_bytes);
-    const bool is_done = raw::madvise(p, bytes, MADV_POPULATE_WRITE) == 0;
+    const bool is_done = platform::put_pages(p, bytes);
     is_done ? put_pages.end_putting(fresh_bytes) : put_pages.end_removing(fresh_bytes);
     return is_done;
-#else
-    (void)p, (void)bytes, (void)fresh_bytes;
-    return false;
-#endif
 }
 
 // Makes memory zero whose pages were mapped by map_pages(). Whole pages go back to the kernel: to write them would cost
@@ -188,8 +182,7 @@ inline void zero_pages(void* p, std::size_t bytes) noexcept {
     char* const at = static_cast<char*>(p);
     char* const first = reinterpret_cast<char*>(round_up(reinterpret_cast<std::uintptr_t>(at), kPage));
     char* const last = reinterpret_cast<char*>(reinterpret_cast<std::uintptr_t>(at + bytes) & ~(kPage - 1));
-    if (first >= last ||
-        raw::madvise(first, static_cast<std::size_t>(last - first), MADV_DONTNEED) != 0) {  // locked in memory
+    if (first >= last || !platform::give_back(first, static_cast<std::size_t>(last - first))) {
         __builtin_memset(at, 0, bytes);
         return;
     }
@@ -236,7 +229,7 @@ public:
     }
     // Pages for the elements up to `to`, which will be written at random. Those up to `from` have theirs.
     void put_pages_for(std::size_t from, std::size_t to) noexcept {
-        if (capacity_bytes() >= kHugePage) raw::madvise(data_, capacity_bytes(), MADV_HUGEPAGE);
+        if (capacity_bytes() >= kHugePage) platform::ask_for_huge_pages(data_, capacity_bytes());
         const std::size_t first = round_up(from * sizeof(T), kPage), last = round_up(to * sizeof(T), kPage);
         if (first < last && touch_pages(bytes_at(first), last - first, last - first)) put_bytes_ += last - first;
     }
@@ -277,13 +270,13 @@ private:
         own_limit.remove(is_moved ? capacity_bytes() : bytes);
         return is_moved ? moved : nullptr;
     }
-    // What mremap() returns, where there is room behind it or at a place of our own.
+    // What mmap() returns, where there is room behind it or at a place of our own.
     void* remapped(std::size_t bytes) noexcept {
-        void* const grown = raw::mremap(data_, capacity_bytes(), bytes, 0);
+        void* const grown = platform::lengthen(data_, capacity_bytes(), bytes);
         if (grown != MAP_FAILED) return grown;
         void* const place = map_untold(bytes);
         if (place == MAP_FAILED) return place;
-        void* const moved = raw::mremap(data_, capacity_bytes(), bytes, MREMAP_MAYMOVE | MREMAP_FIXED, place);
+        void* const moved = platform::move_to(place, data_, capacity_bytes(), bytes);
         if (moved == MAP_FAILED) {
             const ErrnoKept kept;
             raw::munmap(place, bytes);

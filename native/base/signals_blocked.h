@@ -13,8 +13,8 @@ class SignalsBlocked : Uncopied {
 public:
     SignalsBlocked() noexcept {
         sigset_t all;
-        ::sigfillset(&all);
-        ::sigdelset(&all, SIGBUS);
+        sigfillset(&all);
+        sigdelset(&all, SIGBUS);
         ::pthread_sigmask(SIG_BLOCK, &all, &before_);
     }
     ~SignalsBlocked() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }

@@ -4,7 +4,7 @@
 // library or starts a thread.
 #pragma once
 
-#include <features.h>
+#include <limits.h>  // defines __GLIBC__
 
 #if defined(__GLIBC__)
 #define HIWATER_STATIC_TLS [[gnu::tls_model("initial-exec")]]

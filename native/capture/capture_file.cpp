@@ -162,14 +162,14 @@ int CaptureFile::map_next(std::uint64_t offset, std::uint64_t bytes, std::uint64
     if (!in_memory_) {
         const FileSizeSignalHeld held;
         const Uncancelled whole;
-        if (int error = ::posix_fallocate(fd_, static_cast<off_t>(offset), static_cast<off_t>(bytes))) return error;
+        if (int error = platform::allocate(fd_, static_cast<off_t>(offset), static_cast<off_t>(bytes))) return error;
     }
     *at = map_shared(in_memory_ ? -1 : fd_, in_memory_ ? 0 : offset, bytes, margin);
     if (*at == nullptr) return errno;
     if (!in_memory_) file_guard::add(*at, bytes);
     // For the first page of a file the kernel reads the megabyte around it, though there is nothing yet but zeros to
     // read.
-    if (bytes <= kSmallestSegment) raw::madvise(*at, bytes, MADV_RANDOM);
+    if (bytes <= kSmallestSegment) platform::expect_random_access(*at, bytes);
     return 0;
 }
 
@@ -251,7 +251,7 @@ void CaptureFile::give_pages_back() const noexcept {
 
 void CaptureFile::give_pages_back(void* at, std::uint64_t bytes) const noexcept {
     const ErrnoKept kept;
-    if (bytes != 0 && !is_truncated()) raw::madvise(at, bytes, MADV_DONTNEED);
+    if (bytes != 0 && !is_truncated()) platform::give_file_back(at, bytes);
 }
 
 // Writes zeros over whole pages that are zero already. A file system makes the pages of a write in larger pieces.

@@ -184,7 +184,7 @@ bool program_action(const struct sigaction* action, struct sigaction* old, int* 
     return true;
 }
 
-bool program_signal(sighandler_t handler, sighandler_t* old) noexcept {
+bool program_signal(void (*handler)(int), void (**old)(int)) noexcept {
     struct sigaction wanted{}, before{};
     wanted.sa_handler = handler;
     wanted.sa_flags = SA_RESTART;

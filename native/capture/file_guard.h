@@ -39,7 +39,7 @@ bool has_page(const void* at) noexcept;
 
 // The program's sigaction() and signal() for SIGBUS. False where the call must go to the C library.
 bool program_action(const struct sigaction* action, struct sigaction* old, int* result) noexcept;
-bool program_signal(sighandler_t handler, sighandler_t* old) noexcept;
+bool program_signal(void (*handler)(int), void (**old)(int)) noexcept;
 
 // While one lives, a thread that has all signals blocked takes SIGBUS, for its own faults alone: one that was sent to
 // the process stays for the program's threads.

@@ -2,13 +2,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/fs.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -71,7 +69,7 @@ bool take_name(const char* path) noexcept {
 
 // Returns whether `made` has a name now that nothing had; errno is EEXIST where something has it.
 bool move_to_free_name(const char* made, const char* path) noexcept {
-    if (raw::syscall(SYS_renameat2, AT_FDCWD, made, AT_FDCWD, path, RENAME_NOREPLACE) == 0) return true;
+    if (platform::rename_to_free_name(made, path) == 0) return true;
     if (errno != ENOSYS && errno != EINVAL) return false;
     if (::link(made, path) == 0) return ::unlink(made) == 0;
     return errno == EEXIST || errno == ENOENT ? false : take_name(path);

@@ -98,7 +98,7 @@ public:
 
     // Forgets every block: every word is zero again. All stays mapped, as another thread may be about to read it.
     void empty() noexcept {
-        each([](Region& region) { raw::madvise(region.stretch, sizeof region.stretch, MADV_DONTNEED); });
+        each([](Region& region) { platform::give_back(region.stretch, sizeof region.stretch); });
         small_words_.give_pages_back();
         large_words_.give_pages_back();
     }

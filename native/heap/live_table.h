@@ -253,10 +253,11 @@ private:
     // write saves that. Heaps grow from one end to the other, so the pages around are wanted soon: a call for some
     // costs little more than a fault for one.
     static void claim(Region* region, std::uintptr_t address) noexcept {
-        static_assert(Region::kStretchBytes / kSmallStep * sizeof(std::uint32_t) == kPage);
+        constexpr std::size_t kWordBytes = Region::kStretchBytes / kSmallStep * sizeof(std::uint32_t);  // of a stretch
+        static_assert(kTogether * kWordBytes % kPage == 0);
         const std::uintptr_t first = address & ~(kTogether * Region::kStretchBytes - 1);
         if (used_of(&region->stretch_at(first)) == 1)
-            touch_pages(region->small_at(first), kTogether * kPage, (kTogether - 1) * kPage);
+            touch_pages(region->small_at(first), kTogether * kWordBytes, (kTogether - 1) * kWordBytes);
         std::uint32_t* const word = region->small_at(address);
 #if defined(__x86_64__)
         asm volatile("addl $0, %0" : "+m"(*word) : : "cc");

@@ -1,7 +1,5 @@
 // Events of blocks in a sampled recording: which allocations are recorded, and with what weight. sampling.h has the
 // rules.
-#include <sys/random.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cmath>
@@ -18,9 +16,7 @@ namespace {
 
 std::uint64_t any_number() noexcept {
     std::uint64_t number = 0;
-    // The C library's function of that name is a cancellation point.
-    if (raw::syscall(SYS_getrandom, &number, sizeof number, GRND_NONBLOCK) != static_cast<long>(sizeof number))
-        number = 0x9e3779b97f4a7c15ULL;
+    if (!platform::fill_at_random(&number, sizeof number)) number = 0x9e3779b97f4a7c15ULL;
     return number;
 }
 

@@ -169,6 +169,8 @@ std::string install_hooks() {
     return missed;
 }
 
+bool sees_malloc() noexcept { return true; }
+
 void remove_hooks() noexcept {
     if (!g_installed) return;
     BusyGuard busy;

@@ -13,6 +13,8 @@ namespace hiwater::interpose {
 // Installs the hooks, unless they are installed already. Returns an empty text, or which part does not work.
 std::string install_hooks();
 void remove_hooks() noexcept;
+// Whether the calls of malloc and free are among the hooks of this engine.
+bool sees_malloc() noexcept;
 // Registers, once for the life of the process, what must happen around a fork.
 void watch_forks() noexcept;
 

@@ -305,7 +305,7 @@ void prepare_process_hooks() noexcept {
 void watch_forks() noexcept {
     static const int once = [] {
         residency::prepare_malloc_totals();
-        raw::madvise(&g_switches, sizeof g_switches, MADV_WIPEONFORK);
+        platform::wipe_on_fork(&g_switches, sizeof g_switches);
         return ::pthread_atfork(residency::hold_malloc_totals_for_fork, residency::release_malloc_totals_after_fork,
                                 after_fork_in_child);
     }();

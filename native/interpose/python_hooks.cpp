@@ -8,6 +8,8 @@
 
 #include "heap/fast_path.h"
 #include "interpose/allocators.h"
+#include "interpose/hooks.h"
+#include "interpose/python_tables.h"
 #include "interpose/slots.h"
 
 namespace hiwater::interpose {
@@ -290,7 +292,7 @@ void install(PyMemAllocatorEx ours) {
 template <typename Hooks>
 void install(bool is_own) {
     constexpr Domain &all = Hooks::all, &few = Hooks::few;
-    if (wants(Wanted::few_samples) && (is_own || is_reached<few>())) {
+    if (wants(Wanted::few_samples) && sees_malloc() && (is_own || is_reached<few>())) {
         Hooks::used = &few;
         // CPython's own allocator uses no context, and its function for frees stays in place.
         return install<few>({nullptr, malloc_by<allocate_sampling_small<few>>, calloc_by<allocate_sampling_small<few>>,
@@ -300,7 +302,7 @@ void install(bool is_own) {
     if (is_own) {
         // A realloc leaves a block with malloc, however small it becomes, and other mallocs put those of 8 bytes at
         // multiples of 8.
-        const auto free = is_malloc_replaced() ? python_free<all> : exact_free<all>;
+        const auto free = is_malloc_replaced() || !sees_malloc() ? python_free<all> : exact_free<all>;
         return install<all>({nullptr, malloc_by<allocate_exact_small<all>>, calloc_by<allocate_exact_small<all>>,
                              python_realloc<all>, free});
     }
@@ -328,71 +330,6 @@ bool remove() noexcept {
     uses_few ? remove<all>() : remove<few>();
     Hooks::used = nullptr;
     return saw_all;
-}
-
-// --- tools below us
-
-// A tool whose functions were in the table before ours may look whether they still are, and put them there again if
-// not, on top of those that it finds (Scalene does). Ours would then lie above its and below them. So to that library,
-// the table is what lies below ours.
-PyMemAllocatorEx* table_for(const void* caller, PyMemAllocatorDomain name) noexcept;
-
-void hook_PyMem_GetAllocator(PyMemAllocatorDomain name, PyMemAllocatorEx* out) {
-    const PyMemAllocatorEx* const below = table_for(__builtin_return_address(0), name);
-    below != nullptr ? void(*out = *below) : real<hook_PyMem_GetAllocator>(name, out);
-}
-
-void hook_PyMem_SetAllocator(PyMemAllocatorDomain name, PyMemAllocatorEx* in) {
-    PyMemAllocatorEx* const below = table_for(__builtin_return_address(0), name);
-    below != nullptr ? void(*below = *in) : real<hook_PyMem_SetAllocator>(name, in);
-}
-
-PyMemAllocatorEx* table_for(const void* caller, PyMemAllocatorDomain name) noexcept {
-    for (Domain* const domain : {Objects::used, Memory::used}) {
-        if (domain == nullptr || domain->name != name || !domain->installed || !domain->tool.contains(caller)) continue;
-        PyMemAllocatorEx now;
-        real<hook_PyMem_GetAllocator>(name, &now);
-        return now.malloc == domain->ours.malloc ? &domain->below : nullptr;
-    }
-    return nullptr;
-}
-
-// --- arenas
-
-PyObjectArenaAllocator g_arena_below;
-bool g_arena_installed = false;
-
-void* arena_alloc(void*, std::size_t bytes) {
-    void* at;
-    {
-        Covered covered;
-        at = g_arena_below.alloc(g_arena_below.ctx, bytes);
-    }
-    if (at != nullptr && recording()) recorder().on_arena(reinterpret_cast<std::uintptr_t>(at), bytes);
-    return at;
-}
-
-void arena_free(void*, void* at, std::size_t bytes) {
-    TakenRange gone;
-    if (recording()) recorder().take_range(reinterpret_cast<std::uintptr_t>(at), bytes, &gone);
-    g_arena_below.free(g_arena_below.ctx, at, bytes);
-    spare_room.refill();
-}
-
-void install_arenas() {
-    if (g_arena_installed) return;
-    PyObject_GetArenaAllocator(&g_arena_below);
-    PyObjectArenaAllocator ours{g_arena_below.ctx, arena_alloc, arena_free};  // only functions change: see Domain
-    PyObject_SetArenaAllocator(&ours);
-    g_arena_installed = true;
-}
-
-void remove_arenas() noexcept {
-    PyObjectArenaAllocator now;
-    PyObject_GetArenaAllocator(&now);
-    if (!g_arena_installed || now.alloc != arena_alloc) return;
-    PyObject_SetArenaAllocator(&g_arena_below);
-    g_arena_installed = false;
 }
 
 // --- code objects
@@ -455,9 +392,14 @@ void remove_stats() noexcept {
 
 }  // namespace
 
-void add_python_hooks(std::vector<Hook>* hooks) {
-    hooks->push_back(hook_of<hook_PyMem_GetAllocator>("PyMem_GetAllocator", Hook::Of::process));
-    hooks->push_back(hook_of<hook_PyMem_SetAllocator>("PyMem_SetAllocator", Hook::Of::process));
+PyMemAllocatorEx* table_for(const void* caller, PyMemAllocatorDomain name) noexcept {
+    for (Domain* const domain : {Objects::used, Memory::used}) {
+        if (domain == nullptr || domain->name != name || !domain->installed || !domain->tool.contains(caller)) continue;
+        PyMemAllocatorEx now;
+        PyMem_GetAllocator(name, &now);
+        return now.malloc == domain->ours.malloc ? &domain->below : nullptr;
+    }
+    return nullptr;
 }
 
 void install_python_hooks() {

@@ -37,7 +37,7 @@ bool is_default(const char* name) noexcept {
 }
 
 struct PythonThread {
-    pthread_t id = 0;  // 0: not started
+    ThreadId id = 0;  // 0: not started
     ThreadName name{};
 
     explicit PythonThread(PyObject* thread) noexcept {
@@ -81,7 +81,7 @@ void read_last_name(PyObject* capsule) {
     auto* const thread = static_cast<PyObject*>(PyCapsule_GetPointer(capsule, nullptr));
     if (recording()) {
         ErrorKept error;
-        if (const PythonThread known = read_thread(thread); known.id == ::pthread_self()) tell(known);
+        if (const PythonThread known = read_thread(thread); known.id == own_thread_id()) tell(known);
     }
     Py_DECREF(thread);  // with all that is the program's in it
     // Freed next, it is not taken for a block from before the recording.
@@ -103,7 +103,7 @@ void watch_end(PyThreadState* state, PyObject* thread) noexcept {
 
 PyThreadState* newest_state() noexcept { return PyInterpreterState_ThreadHead(PyInterpreterState_Get()); }
 
-PyThreadState* state_of(pthread_t id) noexcept {
+PyThreadState* state_of(ThreadId id) noexcept {
     PyThreadState* state = newest_state();
     while (state != nullptr && state->thread_id != id) state = PyThreadState_Next(state);
     return state;

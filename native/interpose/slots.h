@@ -11,11 +11,11 @@
 // only pass on.
 #pragma once
 
-#include <link.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <string>
+
+struct dl_phdr_info;
 
 namespace hiwater::interpose {
 

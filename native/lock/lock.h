@@ -20,11 +20,7 @@
 #pragma once
 
 #include <limits.h>
-#include <linux/futex.h>
-#include <linux/membarrier.h>
-#include <pthread.h>
 #include <sched.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -37,6 +33,7 @@
 #include "lock/sharing.h"
 #include "base/process.h"
 #include "base/signals_blocked.h"
+#include "base/thread_id.h"
 #include "base/uncopied.h"
 
 namespace hiwater {
@@ -78,9 +75,7 @@ private:
     static constexpr std::uint64_t kFree = 0, kHeld = 1,
                                    kWaited = 2;  // the low half; the high half identifies the holder
     // Control blocks of threads do not share a page, and lie less than 16 TiB apart.
-    static std::uint64_t held_by_caller() noexcept {
-        return (static_cast<std::uint64_t>(::pthread_self()) >> 12) << 32 | kHeld;
-    }
+    static std::uint64_t held_by_caller() noexcept { return (std::uint64_t{own_thread_id()} >> 12) << 32 | kHeld; }
 
     [[gnu::noinline]] void lock_slowly(std::uint64_t mine) noexcept {
         for (int spin = 0; spin < 200; ++spin) {
@@ -100,14 +95,11 @@ private:
             if ((seen & kWaited) == 0 && !word_.compare_exchange_weak(seen, seen | kWaited, std::memory_order_relaxed,
                                                                       std::memory_order_relaxed))
                 continue;
-            raw::syscall(SYS_futex, &word_, FUTEX_WAIT_PRIVATE, static_cast<std::uint32_t>(kHeld | kWaited), nullptr,
-                         nullptr, 0);
+            platform::wait_while(&word_, static_cast<std::uint32_t>(kHeld | kWaited));
             seen = word_.load(std::memory_order_relaxed);
         }
     }
-    [[gnu::noinline]] void wake(int most) noexcept {
-        raw::syscall(SYS_futex, &word_, FUTEX_WAKE_PRIVATE, most, nullptr, nullptr, 0);
-    }
+    [[gnu::noinline]] void wake(int most) noexcept { platform::wake(&word_, most); }
 
     static_assert(std::endian::native ==
                   std::endian::little);  // the kernel compares the half at the address it is given
@@ -201,7 +193,7 @@ public:
         const bool is_mine = !is_filtered_ && !std::exchange(is_registering_, true);
         unlock(nullptr, false);
         if (!is_mine) return;
-        const bool is_registered = raw::syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
+        const bool is_registered = platform::prepare_barrier();
         lock(nullptr);
         is_registering_ = false;
         may_bias_ = is_registered && !is_filtered_;
@@ -337,7 +329,7 @@ private:
     }
     void revoke_bias() noexcept {
         biased_to_.store(nullptr, std::memory_order_seq_cst);
-        if (raw::syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) != 0) [[unlikely]]
+        if (!platform::pass_barrier()) [[unlikely]]
             give_up_bias();
         last_ = nullptr;
     }
@@ -356,7 +348,7 @@ private:
         constexpr timespec kNap{0, 50'000};
         for (int spin = 0; one.active.load(std::memory_order_acquire) != 0; ++spin) {
             if (spin > 200) {
-                raw::invoke(SYS_nanosleep, raw::word(&kNap), 0, 0, 0, 0, 0);  // which leaves errno alone
+                platform::sleep_for(kNap);
             } else if (spin > 100) {
                 ::sched_yield();
             }

@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <string>
@@ -109,7 +108,7 @@ int Children::open_index() const noexcept {
     const int folder = open_folder(&owner);
     if (folder < 0) return -1;
     constexpr int kHow = O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY | O_NONBLOCK;
-    const auto index = static_cast<int>(raw::syscall(SYS_openat, folder, kIndex, kHow, 0600));
+    const auto index = raw::open_in(folder, kIndex, kHow, 0600);
     const int error = errno;
     raw::close(folder);
     errno = error;

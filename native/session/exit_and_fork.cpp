@@ -82,7 +82,7 @@ void make_private(const OwnRanges::Range& range) noexcept {
         raw::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (copy != MAP_FAILED) {
         ::memcpy(copy, at, bytes);
-        if (raw::mremap(copy, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, at) != MAP_FAILED) return;
+        if (platform::move_to(at, copy, bytes, bytes) != MAP_FAILED) return;
     }
     raw::mmap(at, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
 }

@@ -160,12 +160,12 @@ int program_action(int number, const struct sigaction* action, struct sigaction*
     return 0;
 }
 
-sighandler_t program_signal(int number, sighandler_t handler, SignalFunction real) noexcept {
+SignalHandler program_signal(int number, SignalHandler handler, SignalFunction real) noexcept {
     if (!is_fatal(number)) return real(number, handler);
     const SignalChange changing(g_changing);
     struct sigaction before{}, now{};
     ::sigaction(number, nullptr, &before);
-    const sighandler_t old = real(number, handler);
+    const SignalHandler old = real(number, handler);
     if (old != SIG_ERR && is_begun() && ::sigaction(number, nullptr, &now) == 0 && now.sa_handler == SIG_DFL)
         install(number, now);
     return old != SIG_ERR && is_ours(before) ? SIG_DFL : old;

@@ -25,9 +25,10 @@ void expect_fatal_error() noexcept;
 void note(int number, const siginfo_t& info, const void* context) noexcept;
 
 // The program's calls.
-using SignalFunction = sighandler_t (*)(int, sighandler_t);
+using SignalHandler = void (*)(int);
+using SignalFunction = SignalHandler (*)(int, SignalHandler);
 int program_action(int number, const struct sigaction* action, struct sigaction* old) noexcept;
-sighandler_t program_signal(int number, sighandler_t handler, SignalFunction real) noexcept;
+SignalHandler program_signal(int number, SignalHandler handler, SignalFunction real) noexcept;
 int program_stack(const stack_t* stack, stack_t* old) noexcept;
 
 // An alternate signal stack for the calling thread, if it has none, and its end.

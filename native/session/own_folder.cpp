@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/process.h"
@@ -21,12 +20,12 @@ bool makes_files_as(int folder, uid_t owner) noexcept {
     ::snprintf(name, sizeof name, ".hiwater-%d-%llx", ::getpid(),
                static_cast<unsigned long long>(process::monotonic_ns()));
     constexpr int kHow = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
-    const auto file = static_cast<int>(raw::syscall(SYS_openat, folder, name, kHow, 0600));
+    const auto file = raw::open_in(folder, name, kHow, 0600);
     if (file < 0) return false;
     struct stat about{};
     const bool is_same = raw::fstat(file, &about) == 0 && about.st_uid == owner;
     raw::close(file);
-    raw::syscall(SYS_unlinkat, folder, name, 0);
+    raw::unlink_in(folder, name);
     return is_same;
 }
 

@@ -34,7 +34,6 @@
 #include "stacks/native_frames.h"
 #include "stacks/thread_names.h"
 #include "heap/live_table.h"
-#include "holders/search.h"
 #include "mappings/mapping_accounts.h"
 #include "heap/sample_table.h"
 #include "residency/breakdown.h"
@@ -49,6 +48,10 @@
 #include "stacks/thread_state.h"
 
 namespace hiwater {
+
+namespace holders {
+class Search;
+}
 
 class Recorder final : ThreadLocalAccounting {
 public:
@@ -189,7 +192,7 @@ public:
     void adopt_thread(std::uint32_t node, std::uint32_t session, std::uint64_t starter,
                       const ThreadName& name) noexcept;
     // A thread has a name from now on, unless the one it has means more (NameOf).
-    void name_thread(pthread_t id, const char* name, NameOf from) noexcept;
+    void name_thread(ThreadId id, const char* name, NameOf from) noexcept;
     std::uint32_t session() const noexcept { return session_; }
 
     // --- holders
@@ -320,7 +323,7 @@ private:
     std::uint32_t account_of_joint(NativeStack::Joint& joint, capture::Kind kind);
     NativeStack::Joint* native_joint(Thread& t, std::uint32_t walk);
     bool is_owned(std::uint32_t node) const;
-    std::uint64_t starter_of(pthread_t id);
+    std::uint64_t starter_of(ThreadId id);
     bool find_wait(Thread& t);
     void renew_wait(Thread& t);
     std::uint32_t charged_node(Thread& t);

@@ -1,8 +1,6 @@
 #include "session/sampler.h"
 
-#include <linux/futex.h>
 #include <signal.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -95,7 +93,7 @@ public:
             const std::uint32_t pages = pages_.load(std::memory_order_acquire);
             if (pages == 0) break;
             const timespec left{0, static_cast<long>(kMostWaitNs - waited)};
-            raw::syscall(SYS_futex, &pages_, FUTEX_WAIT_PRIVATE, pages, &left, nullptr, 0);
+            platform::wait_while(&pages_, pages, &left);
         }
         pages_.store(0, std::memory_order_relaxed);
         // On a busy machine a thread continues long after its wait is over. That is not the recorder's doing.
@@ -106,7 +104,7 @@ public:
     std::int64_t pending() const noexcept { return pages_.load(std::memory_order_acquire) * kPageBytes; }
     void answer() noexcept {
         pages_.store(0, std::memory_order_release);
-        raw::syscall(SYS_futex, &pages_, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
+        platform::wake(&pages_, 1);
     }
     // `from`: the resident memory from which on a request is worth its wait.
     void accept(std::int64_t from, std::int64_t not_live) noexcept {

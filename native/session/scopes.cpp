@@ -1,7 +1,6 @@
 // Markers and phases that the program names.
 #include "session/scopes.h"
 
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -87,7 +86,7 @@ std::uint64_t Recorder::begin_scope(std::string_view name) noexcept {
     std::uint64_t scope = 0;
     if_recorded([&] {
         raise_heap_peaks();
-        const auto thread = static_cast<std::uint32_t>(raw::syscall(SYS_gettid));
+        const auto thread = static_cast<std::uint32_t>(platform::thread_number());
         const capture::ScopeRecord record{
             scope_name(name), static_cast<std::uint32_t>(pid_), thread, 0, now_ns(), 0, -1, -1, -1, 0, 0, 0};
         scope = scopes_.begin(record, file_.header().live_bytes);

@@ -86,7 +86,7 @@ Thread* Recorder::take_thread() noexcept {
     Thread* const next_of_all = t->next_of_all;
     const std::uint64_t ended_series = t->series;
     NativeStack* const native = t->native;
-    raw::madvise(t, round_up(sizeof(Thread), kPage), MADV_DONTNEED);
+    platform::give_back(t, round_up(sizeof(Thread), kPage));
     t->next_of_all = next_of_all;
     t->ended_series = ended_series;
     t->native = native;
@@ -116,7 +116,7 @@ Thread* Recorder::make_thread() noexcept {
         pool_ = t;
         return nullptr;
     }
-    t->id = ::pthread_self();
+    t->id = own_thread_id();
     names_.take_noted(*t);
     tls.thread = t;
     return t;

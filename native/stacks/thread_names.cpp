@@ -1,8 +1,6 @@
 #include "stacks/thread_names.h"
 
-#include <pthread.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <cctype>
@@ -11,6 +9,7 @@
 #include <string_view>
 
 #include "base/process.h"
+#include "base/raw_calls.h"
 #include "stacks/current_stack.h"
 
 namespace hiwater {
@@ -32,7 +31,7 @@ void copy_text(char* out, std::size_t size, const char* text) noexcept {
 
 struct SystemName {
     char text[16] = {};
-    SystemName() noexcept { ::prctl(PR_GET_NAME, text); }
+    SystemName() noexcept { platform::read_own_name(text); }
 };
 
 struct ShownName {
@@ -170,7 +169,7 @@ void ThreadNames::move(Thread& t) {
     stand_at_base(t, is_native ? named_node(of_nodes.text, t.base) : t.root);
 }
 
-void ThreadNames::note(pthread_t id, const char* name, NameOf from) {
+void ThreadNames::note(ThreadId id, const char* name, NameOf from) {
     for (NotedName& noted : noted_)
         if (noted.id == id) return static_cast<void>(noted.name.take(name, from));
     if (noted_.size() >= kMostNoted) return;
@@ -218,7 +217,7 @@ void Recorder::show_last_names() {
             show_name(*t, true);
 }
 
-void Recorder::name_thread(pthread_t id, const char* name, NameOf from) noexcept {
+void Recorder::name_thread(ThreadId id, const char* name, NameOf from) noexcept {
     if (!recording() || is_inside() || pid_ != ::getpid()) return;  // the child of a vfork names itself
     if_there_is_room([&] {
         Hold hold(lock_, ticket());

@@ -10,8 +10,6 @@
 // pool. Those that come later share a node, "Thread (work)": else the call paths would grow with each request.
 #pragma once
 
-#include <pthread.h>
-
 #include <cstdint>
 
 #include "base/pages.h"
@@ -38,7 +36,7 @@ public:
 
     // A name of a thread that is older than the recording, or has not run yet, until take_noted() gives it to the
     // thread.
-    void note(pthread_t id, const char* name, NameOf from);
+    void note(ThreadId id, const char* name, NameOf from);
     void take_noted(Thread& t) noexcept;
     void forget() noexcept;
 
@@ -54,7 +52,7 @@ private:
         bool has_ended;
     };
     struct NotedName {
-        pthread_t id;
+        ThreadId id;
         ThreadName name;
     };
 

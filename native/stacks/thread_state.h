@@ -1,14 +1,13 @@
 // What the recorder keeps for each thread: its last walk, small caches that only it reads, and where its stacks hang.
 #pragma once
 
-#include <pthread.h>
-
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 
 #include "base/errno_kept.h"
 #include "base/static_tls.h"
+#include "base/thread_id.h"
 #include "base/uncopied.h"
 #include "lock/lock.h"
 #include "capture/format.h"
@@ -144,7 +143,7 @@ struct Thread {
     Edge* top;              // the stack that `memo` is settled on: one of `edges`, or `no_frames` where it has no depth
     Edge no_frames;         // the thread outside any Python frame
     std::uintptr_t last_block;  // of this thread's last allocation
-    pthread_t id;               // 0 for the state of a thread that has ended
+    ThreadId id;                // 0 for the state of a thread that has ended
     std::uint64_t
         starter;  // of a Python thread: the state of who started it (hw_own_state()), 0 where that is not known
     bool is_main;

@@ -45,7 +45,7 @@ bool Recorder::is_owned(std::uint32_t node) const {
 }
 
 // The state of the thread that started another one; 0 where that is not known. Under the lock.
-std::uint64_t Recorder::starter_of(pthread_t id) {
+std::uint64_t Recorder::starter_of(ThreadId id) {
     UninterruptedHold hold(pool_lock_);
     for (const Thread* t = all_; t != nullptr; t = t->next_of_all)
         if (t->id == id) return t->starter;

@@ -2,13 +2,9 @@
 // each: a rule that is wrong must not lead a walk to where there is nothing.
 #pragma once
 
-#include <errno.h>
-#include <sys/syscall.h>
-
 #include <cstdint>
 
 #include "base/pages.h"
-#include "base/raw_calls.h"
 
 namespace hiwater::unwind {
 
@@ -35,11 +31,7 @@ public:
 private:
     static constexpr std::uintptr_t kMostBelow = 256 * kPage, kLargestFrame = 8 << 20;
 
-    // The kernel copies the mask before it refuses the request. No memory is written, and no filter of system calls
-    // that lets a program block signals has anything against it.
-    static bool can_be_read(std::uintptr_t page) noexcept {
-        return raw::invoke(SYS_rt_sigprocmask, -1, static_cast<long>(page), 0, 8, 0, 0) == -EINVAL;
-    }
+    static bool can_be_read(std::uintptr_t page) noexcept;
     [[gnu::cold, gnu::noinline]] bool grow_to(std::uintptr_t at) noexcept {
         if (at - end_ > kLargestFrame && at >= end_) return false;
         while (at >= end_ - sizeof at) {
