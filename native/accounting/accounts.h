@@ -4,6 +4,7 @@
 // totals and the peaks consistent after each single store.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
@@ -24,7 +25,7 @@ public:
 
     void attach(capture::CaptureFile& file) {
         header_ = &file.header();
-        is_peak_read_ = false;
+        is_peak_read_.store(false);
         heap_peak_ = {};
         hot_.attach(file, capture::Table::accounts);
         cold_.attach(file, capture::Table::account_peaks);
@@ -77,18 +78,22 @@ public:
     // The same for one block of the heap. Those kinds all count in the total, and a total that falls is no new peak.
     void credit_block(std::uint32_t id, std::int64_t bytes) noexcept {
         credit_fast(id, hot_[id].kind, bytes);
-        if (is_peak_read_) [[unlikely]]
+        if (is_peak_read()) [[unlikely]]
             update_meters(bytes, 1);
     }
     void debit_block(std::uint32_t id, std::int64_t bytes) noexcept {
         debit_fast(id, bytes);
-        if (is_peak_read_) [[unlikely]]
+        if (is_peak_read()) [[unlikely]]
             update_meters(-bytes, -1);
     }
     // The same while no meter reads the heap's peaks. `kind` is the account's.
     [[gnu::always_inline]] void credit_fast(std::uint32_t id, std::uint32_t kind, std::int64_t bytes) noexcept {
+        credit_fast(id, hot_[id], kind, bytes);
+    }
+    [[gnu::always_inline]] void credit_fast(std::uint32_t id, capture::AccountRecord& account, std::uint32_t kind,
+                                            std::int64_t bytes) noexcept {
         capture::Header& h = *header_;
-        add_allocated(id, bytes, 1);
+        add_allocated(id, account, bytes, 1);
         h.kind_live_bytes[kind] += bytes;
         const std::int64_t live = add_total(h, bytes, 1);
         if (live > h.slice_peak_bytes) raise_peak(h, live);
@@ -115,7 +120,7 @@ public:
     // again.
     void restore(std::uint32_t id, std::int64_t bytes, std::int64_t blocks = 1) noexcept {
         debit(id, -bytes, -blocks);
-        if (!is_peak_read_ || !counted(hot_[id].kind)) return;
+        if (!is_peak_read() || !counted(hot_[id].kind)) return;
         thread_heap.allocated_bytes -= bytes;
         thread_heap.allocations -= blocks;
         metered_.bytes -= bytes;
@@ -230,14 +235,14 @@ public:
     };
     HeapPeak read_and_reset_peak() noexcept {
         const HeapPeak highest = heap_peak_;
-        is_peak_read_ = true;
+        is_peak_read_.store(true);
         heap_peak_ = {header_->live_bytes, header_->kind_live_bytes[static_cast<std::uint32_t>(capture::Kind::python)]};
         return highest;
     }
-    void stop_peak_reading() noexcept { is_peak_read_ = false; }
+    void stop_peak_reading() noexcept { is_peak_read_.store(false); }
     // What was allocated while the peaks were read, in this recording and those before it. Readers take differences.
     Figures metered() const noexcept { return metered_; }
-    bool is_peak_read() const noexcept { return is_peak_read_; }
+    bool is_peak_read() const noexcept { return is_peak_read_.load(std::memory_order_relaxed); }
 
     Figures at_slice_peak(std::uint32_t id) const {
         const capture::AccountRecord& account = hot_[id];
@@ -259,6 +264,8 @@ public:
     // The peak of all closed slices.
     const capture::EpochRecord& epoch() const { return header_->epoch[epoch_index()]; }
     const capture::AccountRecord& record(std::uint32_t id) const { return hot_[id]; }
+    // Stays where it is for the recording.
+    capture::AccountRecord& hot_record(std::uint32_t id) const { return hot_[id]; }
     std::uint32_t size() const { return static_cast<std::uint32_t>(hot_.size()); }
     static bool counted(std::uint32_t kind) { return capture::is_counted(static_cast<capture::Kind>(kind)); }
 
@@ -342,14 +349,21 @@ private:
     }
     [[gnu::always_inline]] capture::AccountRecord& change_live(std::uint32_t id, std::int64_t bytes,
                                                                std::int64_t blocks) noexcept {
-        capture::AccountRecord& account = hot_[id];
+        return change_live(id, hot_[id], bytes, blocks);
+    }
+    [[gnu::always_inline]] capture::AccountRecord& change_live(std::uint32_t id, capture::AccountRecord& account,
+                                                               std::int64_t bytes, std::int64_t blocks) noexcept {
         save(id, account, *header_);
         pair_at(account, offsetof(capture::AccountRecord, live_bytes)) += Pair{bytes, blocks};
         return account;
     }
     [[gnu::always_inline]] capture::AccountRecord& add_allocated(std::uint32_t id, std::int64_t bytes,
                                                                  std::int64_t blocks) noexcept {
-        capture::AccountRecord& account = change_live(id, bytes, blocks);
+        return add_allocated(id, hot_[id], bytes, blocks);
+    }
+    [[gnu::always_inline]] capture::AccountRecord& add_allocated(std::uint32_t id, capture::AccountRecord& account,
+                                                                 std::int64_t bytes, std::int64_t blocks) noexcept {
+        change_live(id, account, bytes, blocks);
         account.total_bytes += static_cast<std::uint64_t>(bytes);
         account.total_blocks += static_cast<std::uint64_t>(blocks);
         return account;
@@ -373,8 +387,11 @@ private:
                   offsetof(capture::Header, live_blocks) == offsetof(capture::Header, live_bytes) + 8);
 
     // The first change of an account in a slice always gets here, because each slice begins a generation.
-    void save(std::uint32_t id, capture::AccountRecord& account, const capture::Header& h) noexcept {
-        if (account.generation == h.generation) return;
+    // Inline, as raise_peak() is: a call would make every event save registers.
+    [[gnu::always_inline]] void save(std::uint32_t id, capture::AccountRecord& account,
+                                     const capture::Header& h) noexcept {
+        if (account.generation == h.generation) [[likely]]
+            return;
         touched_[id / kGroup] |= kTouched;
         save_live(account);
         order_stores();
@@ -382,7 +399,7 @@ private:
         order_stores();
     }
 
-    static void raise_peak(capture::Header& h, std::int64_t live) noexcept {
+    [[gnu::always_inline]] static void raise_peak(capture::Header& h, std::int64_t live) noexcept {
         order_stores();
         // A reader uses the accounts' figures, so the peak itself may lag one event behind them.
         h.slice_peak_bytes = live;
@@ -399,7 +416,7 @@ private:
         if (!counted(kind)) [[unlikely]]
             return;
         const std::int64_t live = add_total(h, bytes, blocks);
-        if (is_peak_read_) [[unlikely]]
+        if (is_peak_read()) [[unlikely]]
             update_meters(bytes, blocks);
         if (bytes > 0 && live > h.slice_peak_bytes) raise_peak(h, live);
     }
@@ -477,7 +494,7 @@ private:
 
     capture::Header* header_ = nullptr;
     capture::InPieces* pieces_ = nullptr;
-    bool is_peak_read_ = false;
+    std::atomic<bool> is_peak_read_{false};  // changes under the lock
     HeapPeak heap_peak_;
     Figures metered_;
     capture::FileTable<capture::AccountRecord> hot_;

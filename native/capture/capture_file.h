@@ -197,7 +197,9 @@ public:
         chunks_.reset();
         ready_ = count_ = 0;
     }
-    Record& operator[](std::uint64_t id) const { return chunks_[id / kPerExtent][id % kPerExtent]; }
+    Record& operator[](std::uint64_t id) const {
+        return *reinterpret_cast<Record*>(chunks_[id / kPerExtent] + id * sizeof(Record));
+    }
     std::uint64_t size() const { return count_; }
 
     bool needs_extent() const { return size() / kPerExtent >= chunks_.size(); }
@@ -242,10 +244,12 @@ private:
     }
     void add_chunk() {
         const auto chunk = static_cast<std::uint32_t>(chunks_.size());
-        chunks_.push_back(nullptr);
+        const std::uint64_t first = chunk * kPerExtent;
+        chunks_.push_back(0);
         try {
-            chunks_[chunk] = reinterpret_cast<Record*>(file_->add_extent(table_, chunk));
-            if (chunk != 0 && is_only_appended(table_)) file_->give_pages_back(chunks_[chunk - 1]);
+            chunks_[chunk] =
+                reinterpret_cast<std::uintptr_t>(file_->add_extent(table_, chunk)) - first * sizeof(Record);
+            if (chunk != 0 && is_only_appended(table_)) file_->give_pages_back(&(*this)[first - kPerExtent]);
         } catch (...) {
             chunks_.resize(chunk);
             throw;
@@ -254,7 +258,8 @@ private:
 
     CaptureFile* file_ = nullptr;
     Table table_{};
-    mutable PageVector<Record*> chunks_;
+    // Of each chunk, where the record of number 0 would be if it went back as far: that takes no mask.
+    mutable PageVector<std::uintptr_t> chunks_;
     // The engine reads its own number and not the header's: others may write to the file (file_guard.h).
     std::uint64_t count_ = 0;
     std::uint64_t ready_ = 0;  // records there are pages for

@@ -25,13 +25,26 @@ std::uintptr_t address_of(const void* p) { return reinterpret_cast<std::uintptr_
 
 // A thread whose stack did not change checks the epoch only. So the epoch moves at the end of a recording, too.
 void Recorder::set_mode(Mode mode) noexcept {
-    if (mode != Mode::on) epoch_.fetch_add(1, std::memory_order_relaxed);
+    if (mode != Mode::on) request_attention();
     Wanted wanted = Wanted::slow_path;
     if (!sampled() && mode != Mode::off) wanted = Wanted::every_block;
     if (sampled() && mode == Mode::on && samples_few_blocks()) wanted = Wanted::few_samples;
     g_switches.wanted.store(wanted, std::memory_order_relaxed);
     set_small_below();
-    g_switches.mode.store(mode, std::memory_order_release);
+    g_switches.mode.store(mode);
+    set_plain_epoch();
+}
+
+// As set_small_below().
+void Recorder::set_plain_epoch() noexcept {
+    std::uint32_t epoch;
+    bool is_plain;
+    const auto is_plain_now = [this] { return g_switches.mode.load() == Mode::on && !accounts_.is_peak_read(); };
+    do {
+        epoch = epoch_.load();
+        is_plain = is_plain_now();
+        g_switches.plain_epoch.store(is_plain ? epoch : 0);
+    } while (epoch_.load() != epoch || is_plain_now() != is_plain);
 }
 
 // Several threads may do this at the same time. Each repeats it until nothing that it read has changed, so the last
@@ -42,7 +55,8 @@ void Recorder::set_small_below() noexcept {
     do {
         is_asked = python_is_asked();
         wanted = hiwater::wanted();
-        g_switches.small_below.every_block.store(!is_asked && wanted == Wanted::every_block ? kSmallObject + 1 : 0);
+        g_switches.small_below.every_block.store(!is_asked && wanted == Wanted::every_block ? LiveTable::kLargeBytes
+                                                                                            : 0);
         g_switches.small_below.few_samples.store(wanted == Wanted::few_samples ? kSmallObject + 1 : 0);
     } while (g_switches.python_is_asked.load() != is_asked || g_switches.wanted.load() != wanted);
 }
@@ -98,10 +112,47 @@ void Recorder::record_at_thread_exit(std::uintptr_t address, std::size_t bytes, 
     insert_block(live_.room_for(address, bytes), address, bytes, accounts_.account(tls.exit_node, kind));
 }
 
+template <Kind kKind, bool kIsSmall>
+void* Recorder::record(void* block, std::size_t bytes) noexcept {
+    if (kIsSmall && bytes >= LiveTable::kLargeBytes) __builtin_unreachable();
+    return recorder().record_here<kKind>(block, bytes);
+}
+
+template void* Recorder::record<Kind::python, true>(void*, std::size_t) noexcept;
+template void* Recorder::record<Kind::python, false>(void*, std::size_t) noexcept;
+template void* Recorder::record<Kind::native, true>(void*, std::size_t) noexcept;
+template void* Recorder::record<Kind::native, false>(void*, std::size_t) noexcept;
+
+// It can't be seen without a call whether the stack is that of the last event: mostly, the thread has released the GIL.
+template <Kind kKind>
+void* Recorder::record_biased_unattached(Thread& t, LiveTable::Region* region, void* block,
+                                         std::size_t bytes) noexcept {
+    const void* instr = nullptr;
+    if (!hw_frames_are_settled_on(&t.memo, hw_top_frame(&t.memo), &instr))
+        return record_biased_moved<kKind>(t, nullptr, block, bytes);
+    if (!t.stand_at(instr)) return record_biased_moved<kKind>(t, instr, block, bytes);
+    return record_biased<kKind>(t, region, block, bytes);
+}
+
+// Something happened since the thread's last event that it must notice, or a meter reads the heap's peaks.
+template <Kind kKind>
+void* Recorder::record_biased_unsettled(Thread& t, LiveTable::Region* region, void* block, std::size_t bytes) noexcept {
+    if (is_up_to_date(t) && find_top(t, [&](hw_slot* changed) { return settle_top(t, changed); }, kKind))
+        return is_plain() ? record_biased<kKind>(t, region, block, bytes)
+                          : record_biased_rare<kKind>(t, region, block, bytes);
+    Lock::leave_fast_path(t.ticket);
+    return record_locked(block, bytes, kKind);
+}
+
+template void* Recorder::record_biased_unsettled<Kind::python>(Thread&, LiveTable::Region*, void*,
+                                                               std::size_t) noexcept;
+template void* Recorder::record_biased_unsettled<Kind::native>(Thread&, LiveTable::Region*, void*,
+                                                               std::size_t) noexcept;
+
 // The stack differs from that of the last event: the top frame stands at `instr`, or more than that changed (null).
 template <Kind kKind>
 void* Recorder::record_biased_moved(Thread& t, const void* instr, void* block, std::size_t bytes) noexcept {
-    if (is_up_to_date(t) && find_moved_top(t, instr, [&](hw_slot* changed) { return settle_top(t, changed); }))
+    if (find_moved_top(t, instr, [&](hw_slot* changed) { return settle_top(t, changed); }))
         return record_biased<kKind>(t, live_.find(address_of(block)), block, bytes);
     Lock::leave_fast_path(t.ticket);
     return record_locked(block, bytes, kKind);
@@ -129,7 +180,7 @@ template <Kind kKind>
 // here if they can: then this returns to the hook's caller.
 template <Kind kKind>
 void* Recorder::record_biased_native(Thread& t, LiveTable::Region* region, void* block, std::size_t bytes) noexcept {
-    if (t.native == nullptr || accounts_.is_peak_read()) return record_biased_rare<kKind>(t, region, block, bytes);
+    if (t.native == nullptr) return record_biased_rare<kKind>(t, region, block, bytes);
     const auto* const here = static_cast<const std::uintptr_t*>(__builtin_frame_address(0));
     const std::uintptr_t caller = here[1], stack_pointer = reinterpret_cast<std::uintptr_t>(here + 2);
     const std::uint32_t account = t.native->account_at({caller, stack_pointer, t.top, t.top->place}, t, kKind);
@@ -270,6 +321,26 @@ Block Recorder::take_locked(LiveTable::Region* region, std::uintptr_t address) n
     return remove_exclusive<kFreed>(region, address, place, t);
 }
 
+void Recorder::forget(const void* block) noexcept {
+    LiveTable::Region* const region = region_of(block);
+    if (region == nullptr || !forget_small(region, block)) forget_other<false>(region, block);
+}
+
+template <bool kFreeIsHooked>
+void Recorder::forget_other(LiveTable::Region* region, const void* block) noexcept {
+    if (region == nullptr) return count_unknown_free(block);
+    Thread& t = Thread::of(*tls.ready);
+    const bool has_small_only = LiveTable::has_small_only(region, address_of(block));
+    if (has_small_only && Lock::may_enter_fast_path(t.ticket)) {
+        if (!lock_.enter_fast_path(t.ticket)) return forget_shared<true>(t, region, block);
+        Lock::leave_fast_path(t.ticket);
+    }
+    return kFreeIsHooked && !has_small_only ? forget_unless_large(region, block) : forget_any_size(region, block);
+}
+
+template void Recorder::forget_other<false>(LiveTable::Region*, const void*) noexcept;
+template void Recorder::forget_other<true>(LiveTable::Region*, const void*) noexcept;
+
 void Recorder::forget_locked(LiveTable::Region* region, const void* block) noexcept {
     // The thread owns the block, so it may read its words without the lock.
     const std::uint64_t bytes = live_.find_block(address_of(block)).bytes;
@@ -285,7 +356,7 @@ void Recorder::forget_any_size(LiveTable::Region* region, const void* block) noe
         return forget_locked(region, block);
     if (!lock_.enter_fast_path(t->ticket)) [[unlikely]]
         return forget_shared<false>(*t, region, block);
-    if (!is_on() || accounts_.is_peak_read()) [[unlikely]]
+    if (!is_plain()) [[unlikely]]
         return forget_biased_rare(*t, region, block);
     Block taken = LiveTable::remove_any_size(region, address_of(block));
     taken.session = session_;
@@ -362,7 +433,7 @@ void Recorder::on_code_death(const void* code) noexcept {
     const std::uintptr_t start = address_of(hw_code_start(code)), end = start + hw_code_bytes(code);
     for (std::uintptr_t at = start & ~(page - 1); at < end; at += page)
         code_generation(reinterpret_cast<const void*>(at)).fetch_add(1, std::memory_order_relaxed);
-    epoch_.fetch_add(1, std::memory_order_relaxed);
+    request_attention();
 }
 
 void Recorder::on_marker(capture::MarkerKind kind, std::uint64_t value) noexcept {

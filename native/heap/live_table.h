@@ -23,6 +23,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/compare_word.h"
 #include "heap/live_regions.h"
 
 namespace hiwater {
@@ -162,7 +163,7 @@ public:
     }
     // Relaxed: the words are read after the lock is acquired, and who took a block's memory first counted it here.
     static bool has_small_only(Region* region, std::uintptr_t address) noexcept {
-        return __atomic_load_n(&region->stretch_at(address), __ATOMIC_RELAXED) == Region::kUsed;
+        return holds(region->stretch_at(address), Region::kUsed);
     }
 
     // Takes a block out; account 0 when none starts there.

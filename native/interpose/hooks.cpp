@@ -50,16 +50,19 @@ template <Wanted kWanted>
     void* block = real<hook_malloc>(bytes);
     if (kWanted == Wanted::slow_path || !wants(kWanted) || block == nullptr) [[unlikely]]
         return recording() ? recorded(block, bytes) : block;
+    if (kWanted == Wanted::every_block && bytes < LiveTable::kLargeBytes) [[likely]]
+        return Recorder::record<Kind::native, true>(block, bytes);
     expect_answer(bytes);
-    if constexpr (kWanted == Wanted::every_block) return recorder().record<Kind::native>(block, bytes);
+    if constexpr (kWanted == Wanted::every_block) return Recorder::record<Kind::native>(block, bytes);
     return recorder().record_if_sampled<Kind::native>(block, bytes);
 }
 
 void* hook_malloc(std::size_t bytes) {
     if (tls.covered != 0) return real<hook_malloc>(bytes);
-    const Wanted now = wanted();
-    if (now == Wanted::every_block) return malloc_for<Wanted::every_block>(bytes);
-    return now > Wanted::every_block ? malloc_for<Wanted::few_samples>(bytes) : malloc_for<Wanted::slow_path>(bytes);
+    if (wants(Wanted::every_block)) [[likely]]
+        return malloc_for<Wanted::every_block>(bytes);
+    return wanted() > Wanted::every_block ? malloc_for<Wanted::few_samples>(bytes)
+                                          : malloc_for<Wanted::slow_path>(bytes);
 }
 
 [[gnu::noinline]] void* calloc_recorded(std::size_t count, std::size_t each) {
@@ -87,14 +90,21 @@ void* hook_realloc(void* old, std::size_t bytes) {
     real<hook_free>(block);
 }
 
-[[gnu::noinline]] void free_exact(void* block) {
-    recorder().forget(block);
+[[gnu::noinline]] void free_other(LiveTable::Region* region, void* block) {
+    if (block != nullptr) recorder().forget_other<false>(region, block);
+    real<hook_free>(block);
+}
+
+[[gnu::always_inline]] inline void free_exact(void* block) {
+    LiveTable::Region* const region = recorder().region_of(block);
+    if (region == nullptr || !recorder().forget_small(region, block)) return free_other(region, block);
     real<hook_free>(block);
 }
 
 void hook_free(void* block) {
+    if (wants(Wanted::every_block)) [[likely]]
+        return free_exact(block);
     const Wanted now = wanted();
-    if (now == Wanted::every_block) return free_exact(block);
     if (now > Wanted::every_block ? recorder().may_be_sampled(block) : recording()) return free_any_mode(block);
     real<hook_free>(block);
 }

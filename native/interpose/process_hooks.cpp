@@ -99,6 +99,7 @@ auto around_filter(Call call) noexcept {
 template <typename Call>
 auto around_strict_mode(Call call) noexcept {
     ++tls.busy;
+    tls.renew_ready();
     residency::stop_malloc_totals();
     MainThreadCall::stop_on_main_thread();
     const auto result = call();
@@ -106,6 +107,7 @@ auto around_strict_mode(Call call) noexcept {
     MainThreadCall::resume();
     residency::resume_malloc_totals();
     --tls.busy;
+    tls.renew_ready();
     return result;
 }
 

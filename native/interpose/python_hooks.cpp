@@ -132,19 +132,19 @@ void python_free(void*, void* block) {
 
 // The same over CPython's own allocator, whose blocks need no key_of(): they lie at multiples of 16, its own and those
 // from malloc alike. allocate_exact() is for the sizes that it never takes from malloc.
-template <Domain& kDomain, typename Request>
+template <Domain& kDomain, bool kIsSmall = false, typename Request>
 [[gnu::always_inline]] inline void* allocate_exact(Request request) {
     void* block = request.from(kDomain.below);
     if (block == nullptr) [[unlikely]]
         return recorded(block, request.bytes());
-    return recorder().record<Kind::python>(block, request.bytes());
+    return Recorder::record<Kind::python, kIsSmall>(block, request.bytes());
 }
 
 template <Domain& kDomain, typename Request>
 [[gnu::noinline]] void* allocate_exact_large(Request request) {
     // The bound is 0 unless every block is recorded and no call of answer_for_python() is due: one comparison instead
     // of three.
-    if (g_switches.small_below.every_block.load(std::memory_order_relaxed) == 0) [[unlikely]] {
+    if (holds(g_switches.small_below.every_block, 0)) [[unlikely]] {
         if (!wants(Wanted::every_block)) return allocate_any<kDomain>(request);
         answer_if_due(request.bytes());
         if (request.bytes() <= kSmallObject) return allocate_exact<kDomain>(request);
@@ -154,21 +154,29 @@ template <Domain& kDomain, typename Request>
         return block;
     if (block == nullptr) [[unlikely]]
         return recorded(block, request.bytes());
-    return recorder().record<Kind::python>(block, request.bytes());
+    return Recorder::record<Kind::python>(block, request.bytes());
 }
 
 template <Domain& kDomain, typename Request>
 [[gnu::always_inline]] inline void* allocate_exact_small(Request request) {
-    if (request.bytes() >= g_switches.small_below.every_block.load(std::memory_order_relaxed)) [[unlikely]]
+    if (!is_above(g_switches.small_below.every_block, request.bytes())) [[unlikely]]
         return allocate_exact_large<kDomain>(request);
-    return allocate_exact<kDomain>(request);
+    return allocate_exact<kDomain, true>(request);
+}
+
+template <Domain& kDomain>
+[[gnu::noinline]] void exact_free_other(void* context, LiveTable::Region* region, void* block) {
+    if (!wants(Wanted::every_block)) return python_free<kDomain>(context, block);
+    if (block != nullptr) recorder().forget_other<true>(region, block);
+    PyMemAllocatorEx& next = kDomain.below;
+    next.free(next.ctx, block);
 }
 
 template <Domain& kDomain>
 void exact_free(void* context, void* block) {
-    if (!wants(Wanted::every_block)) [[unlikely]]
-        return python_free<kDomain>(context, block);
-    if (block != nullptr) recorder().forget<true>(block);
+    LiveTable::Region* const region = recorder().region_of(block);
+    if (region == nullptr || !recorder().forget_small(region, block)) [[unlikely]]
+        return exact_free_other<kDomain>(context, region, block);
     PyMemAllocatorEx& next = kDomain.below;
     next.free(next.ctx, block);
 }

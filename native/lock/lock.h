@@ -29,6 +29,7 @@
 #include <mutex>
 #include <utility>
 
+#include "base/compare_word.h"
 #include "base/raw_calls.h"
 #include "lock/sharing.h"
 #include "base/process.h"
@@ -128,13 +129,11 @@ public:
     // and must touch nothing of theirs. Where neither holds, the thread leaves the fast path at once without the lock,
     // and may wait until the lock is shared. A thread that is inside already must not enter: a signal interrupted it,
     // and the handler allocates.
-    static bool may_enter_fast_path(const LockTicket& me) noexcept {
-        return me.active.load(std::memory_order_relaxed) == 0;
-    }
+    static bool may_enter_fast_path(const LockTicket& me) noexcept { return holds(me.active, 0); }
     [[gnu::always_inline]] bool enter_fast_path(LockTicket& me) noexcept {
         store_stack_pointer(me.active);
         std::atomic_signal_fence(std::memory_order_seq_cst);
-        return biased_to_.load(std::memory_order_acquire) == &me;
+        return holds(biased_to_, &me);
     }
     [[gnu::always_inline]] static void leave_fast_path(LockTicket& me) noexcept {
         me.active.store(0, std::memory_order_release);

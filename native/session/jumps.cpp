@@ -18,6 +18,7 @@ void Recorder::abandon(Thread* t) noexcept {
     fail(kJumped);
     lock_.abandon(t == nullptr ? nullptr : &t->ticket);
     tls.busy = 0;
+    tls.renew_ready();
 }
 
 bool is_left_by_jump(std::uintptr_t from, std::uintptr_t to) noexcept {

@@ -17,14 +17,14 @@ namespace hiwater {
 
 using capture::State;
 
-Recorder* Recorder::the_one_ = nullptr;
+constinit RecorderRoom g_recorder_room{};
 
 void Recorder::make() noexcept {
     // Never destroyed: hooks may be called until the last instruction of the process.
-    alignas(Recorder) static unsigned char room[sizeof(Recorder)];
-    if (the_one_ != nullptr) return;
-    the_one_ = new (room) Recorder();
-    the_one_->lock_.merge_accounts_with(the_one_);
+    static bool is_made = false;
+    if (std::exchange(is_made, true)) return;
+    auto* const one = new (g_recorder_room.bytes) Recorder();
+    one->lock_.merge_accounts_with(one);
 }
 
 std::uint64_t Recorder::now_ns() const noexcept { return process::monotonic_ns() - started_ns_; }
@@ -160,7 +160,7 @@ int Recorder::start(const StartOptions& options, const process::Moment* began) {
     ++session_;
     set_up_sampling(options);
     h.sample_bytes = sample_bytes_;
-    epoch_.fetch_add(1, std::memory_order_relaxed);
+    request_attention();
     set_mode(Mode::on);
     guard.is_kept = true;
     return 0;

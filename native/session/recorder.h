@@ -23,6 +23,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/compare_word.h"
 #include "lock/lock.h"
 #include "base/own_count.h"
 #include "base/process.h"
@@ -124,11 +125,16 @@ public:
         }
     }
     // The same in an exact recording: fast_path.h.
-    template <capture::Kind kKind>
-    void* record(void* block, std::size_t bytes) noexcept;
-    // `kFreeIsHooked`: the caller passes blocks from malloc on to the hook of free(), which records them: large ones
-    // are left to it.
-    template <bool kFreeIsHooked = false>
+    template <capture::Kind kKind, bool kIsSmall = false>  // whether the block is below LiveTable::kLargeBytes
+    [[gnu::noinline]] static void* record(void* block, std::size_t bytes) noexcept;
+    LiveTable::Region* region_of(const void* block) const noexcept {
+        return live_.find(reinterpret_cast<std::uintptr_t>(block));
+    }
+    bool forget_small(LiveTable::Region* region, const void* block) noexcept;
+    // After forget_small(), or with a region of null. `kFreeIsHooked`: the caller passes blocks from malloc on to the
+    // hook of free(), which records them: large ones are left to it.
+    template <bool kFreeIsHooked>
+    void forget_other(LiveTable::Region* region, const void* block) noexcept;
     void forget(const void* block) noexcept;
     // A reallocation is take, the real call, then on_alloc of the result, or put_back when it failed.
     Block take(const void* block) noexcept {
@@ -272,7 +278,10 @@ public:
     // a recording of its own from now on. `inherited_bytes`: live in the parent.
     void record_child(std::int64_t inherited_bytes, const process::Moment& began) noexcept;
     // Makes every thread check more than its stack at its next event.
-    void request_attention() noexcept { epoch_.fetch_add(1, std::memory_order_relaxed); }
+    void request_attention() noexcept {
+        epoch_.fetch_add(1, std::memory_order_relaxed);
+        set_plain_epoch();
+    }
     // Makes allocations by Python's allocators call answer_for_python(), until it is time: one of a few or, where few
     // are sampled, those that leave the fast path. Signal handlers do not call these allocators, so that call may start
     // threads and call functions of the interpreter.
@@ -292,7 +301,6 @@ public:
 
 private:
     Recorder() = default;
-    static Recorder* the_one_;
     friend Recorder& recorder() noexcept;
 
     static LockTicket* ticket() noexcept { return tls.thread == nullptr ? nullptr : &tls.thread->ticket; }
@@ -339,6 +347,14 @@ private:
     [[gnu::noinline]] void* record_locked(void* block, std::size_t bytes, capture::Kind kind) noexcept;
     template <capture::Kind kKind>
     [[gnu::noinline]] void* record_biased_moved(Thread& t, const void* instr, void* block, std::size_t bytes) noexcept;
+    template <capture::Kind kKind>
+    void* record_here(void* block, std::size_t bytes) noexcept;
+    template <capture::Kind kKind>
+    [[gnu::noinline]] void* record_biased_unsettled(Thread& t, LiveTable::Region* region, void* block,
+                                                    std::size_t bytes) noexcept;
+    template <capture::Kind kKind>
+    [[gnu::noinline]] void* record_biased_unattached(Thread& t, LiveTable::Region* region, void* block,
+                                                     std::size_t bytes) noexcept;
     template <capture::Kind kKind>
     void* record_biased(Thread& t, LiveTable::Region* region, void* block, std::size_t bytes) noexcept;
     template <capture::Kind kKind>
@@ -418,6 +434,10 @@ private:
     void take_for_put(std::int64_t bytes) noexcept;
     void give_pages_back_if_due(std::uint64_t now, const OwnPages& own) noexcept;
     void raise_heap_peaks() noexcept;
+    void stop_reading_accounts() noexcept {
+        accounts_.stop_peak_reading();
+        set_plain_epoch();
+    }
     void end_open_scopes() noexcept;
     void note_resident(std::int64_t resident_bytes, std::int64_t peak_bytes) noexcept;
     void store_program_peak() noexcept;
@@ -430,8 +450,10 @@ private:
     void remove_stale(std::uintptr_t address) noexcept;
     void forget_freed();
     [[gnu::noinline]] void debit_stale(const Block& stale) noexcept;
+    static bool is_plain() noexcept { return !holds(g_switches.plain_epoch, 0); }
     static bool is_on() noexcept { return g_switches.mode.load(std::memory_order_relaxed) == Mode::on; }
     void set_mode(Mode mode) noexcept;
+    void set_plain_epoch() noexcept;
     static void set_small_below() noexcept;
     void store_exit(const Exit& exit) noexcept;
     void store_counts() noexcept;
@@ -567,7 +589,11 @@ private:
     std::uint64_t gone_blocks_ = 0;
 };
 
-// The process's, once it is made.
-inline Recorder& recorder() noexcept { return *Recorder::the_one_; }
+// The process's, once it is made. Its place is known to the linker: an event need not look it up.
+struct RecorderRoom {
+    alignas(Recorder) unsigned char bytes[sizeof(Recorder)];
+};
+extern RecorderRoom g_recorder_room;
+inline Recorder& recorder() noexcept { return *std::launder(reinterpret_cast<Recorder*>(g_recorder_room.bytes)); }
 
 }  // namespace hiwater

@@ -73,6 +73,7 @@ void Recorder::note_interval(std::uint64_t now) noexcept {
 void Recorder::raise_heap_peaks() noexcept {
     const bool was_read = accounts_.is_peak_read();
     const Accounts::HeapPeak peak = accounts_.read_and_reset_peak();
+    set_plain_epoch();
     if (!was_read) {
         unread_ = {};
         return;
@@ -99,7 +100,7 @@ void Recorder::end_scope(std::uint64_t scope) noexcept {
     if_recorded([&] {
         raise_heap_peaks();
         const std::uint32_t name = scopes_.end(scope, now_ns(), file_.header().live_bytes);
-        if (!scopes_.are_open() && !is_heap_read_) accounts_.stop_peak_reading();
+        if (!scopes_.are_open() && !is_heap_read_) stop_reading_accounts();
         if (name != 0) note_live(tree_.text_of(name));
     });
 }

@@ -142,7 +142,7 @@ void Recorder::stop_peak_reading() noexcept {
     BusyGuard busy;
     Hold hold(lock_, ticket());
     is_heap_read_ = false;
-    if (!scopes_.are_open()) accounts_.stop_peak_reading();
+    if (!scopes_.are_open()) stop_reading_accounts();
 }
 
 }  // namespace hiwater

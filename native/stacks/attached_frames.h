@@ -54,6 +54,11 @@ static inline const hw_frame* top_frame(const hw_memo* memo) {
     return top_of(own_thread_state());
 }
 
+static inline const hw_frame* top_frame_if_attached(const hw_memo* memo) {
+    (void)memo;
+    return attached_frame();
+}
+
 static inline const hw_frame* top_frame_with_gil(const hw_memo* memo) {
     (void)memo;
     return attached_frame();

@@ -42,11 +42,11 @@ typedef struct {
     unsigned long thread; /* pthread_self() of its thread */
     const void* state; /* of the interpreter, as last seen attached to that thread and to no other since; never NULL */
     int32_t number;    /* a tag: of no other memo; negative, and not -1 */
-    const void* own_tag;   /* the memo's tag, where no frame contains it */
-    hw_slot* settled;      /* the top slot, once hw_frames_settle() was called; otherwise a slot that equals no frame */
-    const hw_slot* lowest; /* of those that are compared */
-    const void* const* tag; /* the tagged word of the lowest, or one that always contains the tag */
-    const void* tagged_as;  /* what it contains as long as the tag is there */
+    hw_slot* changed;  /* the lowest one that the last walk found new or changed */
+    hw_slot* settled;  /* the top slot, once hw_frames_settle() was called; otherwise a slot that equals no frame */
+    const hw_slot* lowest;  /* of those that are compared */
+    const void* const* tag; /* the tagged word of the lowest; its link, where it has none */
+    const void* tagged_as;  /* what it contains as long as the frame and those below have not run */
     int ends_as_before;     /* the last walk ended where a settled stack's does: that need not be found again */
 } hw_memo;
 
@@ -72,6 +72,11 @@ void hw_frames_forget(hw_memo* memo);
 int hw_frames_are_settled(hw_memo* memo, const void** instr);
 /* The same for a thread that should hold the GIL: 0 where it does not. */
 int hw_frames_are_settled_with_gil(hw_memo* memo, const void** instr);
+/* The same with a frame from hw_top_frame(). */
+int hw_frames_are_settled_on(const hw_memo* memo, const void* frame, const void** instr);
+/* The same for a thread that may hold it, without a call where the interpreter allows that: 0 where that can't be seen.
+ */
+int hw_frames_are_settled_if_attached(hw_memo* memo, const void** instr);
 
 /* Store the instruction that hw_frames_are_settled() returned. Returns the top slot, the only one that changed. */
 hw_slot* hw_frames_move_top(hw_memo* memo, const void* instr);
@@ -118,6 +123,9 @@ int64_t hw_full_collections(void);
 /* Where the innermost of the interpreter's loops on the calling thread keeps something in its own C frame; NULL where
  * the thread runs none, or none that is known. */
 const void* hw_loop_anchor(const hw_memo* memo);
+
+/* The calling thread's current frame, with or without the GIL; NULL where its state runs on another thread. */
+const void* hw_top_frame(const hw_memo* memo);
 
 /* The calling thread's current frame, to be compared only; NULL outside any. Needs the GIL. */
 const void* hw_current_frame(void);

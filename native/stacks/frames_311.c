@@ -62,6 +62,13 @@ static inline PyThreadState* state_of_origin(const PyThreadState* attached) {
                                               : state; /* it may be attached to another thread, which runs its frames */
 }
 
+static inline const hw_frame* top_frame_if_attached(const hw_memo* memo) {
+    PyThreadState* const state = attached_state();
+    return (const void*)state == memo->state && (state->thread_id == memo->thread || g_states_move)
+               ? state->cframe->current_frame
+               : NULL;
+}
+
 static inline const hw_frame* top_frame(const hw_memo* memo) {
     PyThreadState* const state = attached_state();
     if ((const void*)state == memo->state && (state->thread_id == memo->thread || g_states_move))

@@ -60,6 +60,7 @@ void Recorder::give_thread_back(void* thread) noexcept {
     tls.exit_session = t->session;
     tls.exiting = true;
     tls.thread = nullptr;
+    tls.renew_ready();
     fatal_signals::take_stack_back();
     if (t->ticket.may_share.load(std::memory_order_relaxed)) {
         Hold all(self.lock_);  // merges its thread-local accounts before another thread gets its memory
@@ -109,6 +110,7 @@ Thread* Recorder::make_thread() noexcept {
     Thread* t = take_thread();
     if (t == nullptr) return nullptr;
     t->top = &t->no_frames;
+    t->epoch = Thread::kNoEpoch;
     hw_frames_forget(&t->memo);
     // May allocate for a late key; we are busy, so that is not recorded.
     if (::pthread_setspecific(key, t) != 0) {
@@ -119,6 +121,7 @@ Thread* Recorder::make_thread() noexcept {
     t->id = own_thread_id();
     names_.take_noted(*t);
     tls.thread = t;
+    tls.renew_ready();
     return t;
 }
 
@@ -133,7 +136,7 @@ void Recorder::sync(Thread& t, std::uint32_t start_node) {
         if (t.is_to_move) names_.move(t);
         if (t.interval != interval_) {
             zero_pages(t.edges, sizeof t.edges);
-            t.no_frames.account[0] = t.no_frames.account[1] = 0;
+            t.no_frames.forget_accounts();
             t.interval = interval_;
         }
         return;
@@ -151,7 +154,7 @@ void Recorder::sync(Thread& t, std::uint32_t start_node) {
 void Recorder::intern_slot(Thread& t, const hw_slot& slot, std::uint64_t key, Thread::Edge* edge) {
     const auto below = static_cast<std::uint32_t>(key), parent = below & ~Thread::kInternal;
     const bool is_below_internal = (below & Thread::kInternal) != 0;
-    *edge = {slot.instr, key, below, {0, 0}};
+    *edge = {slot.instr, key, below, {0, 0}, {nullptr, nullptr}};
     edge->instr = nullptr;  // until all is known: what follows may throw
     const void* object = hw_slot_code(&slot);
     const Codes::Position* const position =
@@ -209,6 +212,7 @@ std::uint32_t Recorder::account_at_top(Thread& t, Kind kind) {
     if (account == 0 && !t.top->is_internal()) {
         if (native_frames_.are_wanted()) return account_of_native_frames(t, kind);  // never kept in t.top
         account = opened_account(charged_node(t), kind);
+        t.top->record[static_cast<std::uint32_t>(kind)] = &accounts_.hot_record(account);
     }
     return account;
 }

@@ -201,7 +201,7 @@ void Recorder::show_name(Thread& t, bool is_last) {
     if (t.session != session_ || names_.show(t, is_last)) return;  // of another recording: its next event does it
     t.is_to_move = true;
     if (&t == tls.thread) {
-        t.epoch = 0;
+        t.epoch = Thread::kNoEpoch;
     } else {
         request_attention();
     }

@@ -63,14 +63,21 @@ struct NativeStack;
 struct Thread {
     // Of a slot: its node, and whether it is hiwater's own frame.
     static constexpr std::uint32_t kInternal = 1u << 31;
+    static constexpr std::uint32_t kNoEpoch = UINT32_MAX;  // that no recording has: 0 is what `plain_epoch` may be
 
     // (parent, instruction) -> node, and the accounts of the two kinds that come from every line. What an event needs
-    // of a stack whose top moved is in these 32 bytes.
-    struct Edge {
+    // of a stack whose top moved is in this line of cache.
+    struct alignas(64) Edge {
         const void* instr;
-        std::uint64_t key;         // generation of the instruction's page; place of the parent
-        std::uint32_t place;       // as a slot's
-        std::uint32_t account[2];  // python, native; 0: not opened yet
+        std::uint64_t key;                  // generation of the instruction's page; place of the parent
+        std::uint32_t place;                // as a slot's
+        std::uint32_t account[2];           // python, native; 0: not opened yet
+        capture::AccountRecord* record[2];  // of these; null: not opened yet
+
+        void forget_accounts() noexcept {
+            account[0] = account[1] = 0;
+            record[0] = record[1] = nullptr;
+        }
 
         std::uint32_t node() const noexcept { return place & ~kInternal; }
         bool is_internal() const noexcept { return (place & kInternal) != 0; }
@@ -166,9 +173,15 @@ struct Thread {
 };
 static_assert(offsetof(Thread, ticket) == 0);
 
+// Of threads that have no state yet, and of those inside the recorder: it is never free to enter.
+inline constinit LockTicket g_no_ticket{1};
+
 // One small block of static TLS: a dlopened library may use little of it.
 struct ThreadLocal {
     Thread* thread = nullptr;
+    LockTicket* ready =
+        &g_no_ticket;             // of `thread`, where it has one and is not busy: an event asks once for all three
+    void renew_ready() noexcept;  // after a change of these
     DyingCode* dying = nullptr;
     std::uint32_t busy = 0;      // inside the recorder: our own memory, not the program's
     std::uint32_t covered = 0;   // inside an allocator whose block its caller records
@@ -184,6 +197,10 @@ struct ThreadLocal {
 
 HIWATER_STATIC_TLS extern constinit thread_local ThreadLocal tls;
 
+inline void ThreadLocal::renew_ready() noexcept {
+    ready = busy == 0 && thread != nullptr ? &thread->ticket : &g_no_ticket;
+}
+
 // The thread is inside something that can nest: counts the depth, and keeps the stack pointer of the outermost entry. A
 // signal handler may run between any two steps, and enter and leave itself: it restores what it found.
 template <std::uint32_t ThreadLocal::* kDepth, std::uintptr_t ThreadLocal::* kPlace>
@@ -193,10 +210,13 @@ public:
         if (tls.*kDepth == 0) store_stack_pointer(&(tls.*kPlace));
         std::atomic_signal_fence(std::memory_order_seq_cst);
         ++(tls.*kDepth);
+        std::atomic_signal_fence(std::memory_order_seq_cst);
+        if constexpr (kDepth == &ThreadLocal::busy) tls.ready = &g_no_ticket;
     }
     ~Inside() {
         --(tls.*kDepth);
         std::atomic_signal_fence(std::memory_order_seq_cst);
+        if constexpr (kDepth == &ThreadLocal::busy) tls.renew_ready();
         tls.*kPlace = before_;
     }
 

@@ -83,8 +83,8 @@ bool Recorder::find_wait(Thread& t) {
 // Under the lock.
 void Recorder::renew_wait(Thread& t) {
     if (!find_wait(t)) return;
-    for (Thread::Edge& edge : t.edges) edge.account[0] = edge.account[1] = 0;
-    t.no_frames.account[0] = t.no_frames.account[1] = 0;
+    for (Thread::Edge& edge : t.edges) edge.forget_accounts();
+    t.no_frames.forget_accounts();
     if (t.native != nullptr) t.native->session = t.native->known_below = 0;
 }
 

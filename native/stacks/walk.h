@@ -3,6 +3,7 @@
  *   attached_frame()  the current frame of the state that is attached to the calling thread, which has the GIL; or NULL
  *   top_frame(memo)   the calling thread's current frame, or NULL; of a state that runs on another thread meanwhile:
  *                     NULL
+ *   top_frame_if_attached(memo)  the same, or NULL where that takes more than a few loads
  *   top_frame_with_gil(memo)  the same for a thread that holds the GIL, where a quick check can show it, and else NULL
  *   loop_anchor(memo)  where the innermost loop on the calling thread keeps something in its C frame, or NULL
  *   may_tag(memo)    whether the frames of the memo can run on no other thread now: their state is attached to this one
@@ -54,8 +55,9 @@ static inline void slot_fill(hw_slot* slot, const hw_frame* f) {
 /* Its local variables, and behind them its evaluation stack. */
 static inline const void** frame_words(const hw_frame* f) { return (const void**)f->localsplus; }
 
-/* Values of `tagged`: the place of the height, or 1 + which of the frame's words it is. */
-enum { kTaggedHeight = UINT16_MAX };
+/* Values of `tagged`: the place of the height, or 1 + which of the frame's words it is. kRuns: a tag was lost while the
+ * frame stayed at its instruction, so it runs between events. */
+enum { kTaggedHeight = UINT16_MAX, kRuns = kTaggedHeight - 1 };
 
 static inline const void** tagged_word(const hw_slot* slot) {
     return frame_words((const hw_frame*)slot->frame) + (slot->tagged - 1);
@@ -64,7 +66,7 @@ static inline const void** tagged_word(const hw_slot* slot) {
 /* The tag of a word is the memo's address, which no object has. The slot's frame is live, and is at the slot's
  * instruction. */
 static inline int has_tag(const hw_memo* memo, const hw_slot* slot) {
-    if (slot->tagged == 0) return 0;
+    if (slot->tagged == 0 || slot->tagged == kRuns) return 0;
     if (slot->tagged == kTaggedHeight) return *frame_height((const hw_frame*)slot->frame) == memo->number;
     return *tagged_word(slot) == (const void*)memo;
 }
@@ -80,7 +82,7 @@ static inline int64_t dead_word(const hw_frame* f, const hw_frame* above) {
 static int put_tag(const hw_memo* memo, hw_slot* slot) {
     const hw_frame* const f = (const hw_frame*)slot->frame;
     const int64_t word = dead_word(f, (const hw_frame*)slot[1].frame);
-    if (word >= 0 && word + 1 < kTaggedHeight) {
+    if (word >= 0 && word + 1 < kRuns) {
         slot->tagged = (uint32_t)(word + 1);
         *tagged_word(slot) = memo;
         return 1;
@@ -102,9 +104,11 @@ static inline int end_at(hw_memo* memo, const hw_slot* slot) {
     return 1;
 }
 
-static inline void end_nowhere(hw_memo* memo) {
-    memo->own_tag = memo->tagged_as = memo;
-    memo->tag = &memo->own_tag;
+/* Where no frame contains a tag, what links the slot's frame to the one below it serves as one. */
+static inline void end_at_untagged(hw_memo* memo, const hw_slot* slot) {
+    memo->lowest = slot;
+    memo->tag = (const void* const*)&((const hw_frame*)slot->frame)->previous;
+    memo->tagged_as = slot->previous;
 }
 
 /* Not where a generator's frame was resumed by another one. */
@@ -126,7 +130,9 @@ static inline hw_slot* slot_of(const hw_memo* memo, const hw_frame* f, hw_slot* 
 enum { kPart = 1 << 14 };
 static inline uintptr_t height_above(const void* f, const void* lower) { return (uintptr_t)f - (uintptr_t)lower; }
 
-enum { kDeep = 12 }; /* fewer frames than that are compared as soon as a tag is written */
+/* Fewer frames than that are compared as soon as a tag is written. So a tag in a stack of fewer goes where it is likely
+ * to stay: into a frame that did not move, and does not run between events. */
+enum { kDeep = 12 };
 
 /* Equals no frame. */
 static hw_slot g_unsettled = {(const void*)1, NULL, NULL, 0, 0};
@@ -138,7 +144,6 @@ void hw_frames_forget(hw_memo* memo) {
     memo->depth = memo->floor = 0;
     memo->ends_as_before = 0;
     memo->lowest = memo->settled = &g_unsettled;
-    end_nowhere(memo);
     if (memo->number == 0) memo->number = __atomic_sub_fetch(&g_last_number, 1, __ATOMIC_RELAXED);
     if (memo->state == NULL) memo->state = &g_unsettled;
     if (memo->thread == 0) memo->thread = (unsigned long)pthread_self();
@@ -152,7 +157,7 @@ static hw_slot* walk_everything(hw_memo* memo, const hw_frame* f, hw_grow grow) 
     if (depth > memo->capacity && !grow(memo, depth)) return memo->slots;
     memo->depth = depth;
     for (const hw_frame* g = f; g != NULL; g = g->previous) slot_fill(&memo->slots[--depth], g);
-    return memo->slots;
+    return memo->changed = memo->slots;
 }
 
 /* Notes where a slot's frame stands; whether it is elsewhere than before. */
@@ -177,7 +182,7 @@ static inline hw_slot* changed_from(hw_memo* memo, hw_slot* changed) {
         memo->floor = 0;
         memo->ends_as_before = 0;
     }
-    return changed;
+    return memo->changed = changed;
 }
 
 /* The slots up to this one were linked together at the last walk, and it holds a live frame. Compare them with the
@@ -193,7 +198,7 @@ static inline hw_slot* compare_down(hw_memo* memo, hw_slot* slot) {
             lowest = slot;
         } else if (slot->tagged != 0) {
             if (has_tag(memo, slot)) break;
-            slot->tagged = 0;
+            slot->tagged = kRuns;
         }
         if (slot == last) break;
     }
@@ -288,15 +293,30 @@ static void stop_at_a_tag(hw_memo* memo) {
     const int may_put = may_tag(memo);
     for (int tries = 0; tries < kMostTries; ++tries) {
         --slot;
-        if (slot->tagged == 0 && !(may_put && put_tag(memo, slot))) continue;
+        if ((slot->tagged == 0 || slot->tagged == kRuns) && !(may_put && put_tag(memo, slot))) continue;
         if (end_at(memo, slot)) return;
     }
 }
 
+/* The same in a stack of few frames, at one that is likely to keep its tag. */
+static void stop_at_a_calm_frame(hw_memo* memo) {
+    hw_slot* slot = memo->changed < memo->settled ? memo->changed : memo->settled;
+    while (--slot > memo->lowest) {
+        if (slot->tagged == kRuns) continue;
+        if (slot->tagged != 0 || (may_tag(memo) && put_tag(memo, slot))) {
+            end_at(memo, slot);
+            return;
+        }
+    }
+}
+
 static __attribute__((noinline)) void find_an_end(hw_memo* memo) {
-    memo->lowest = lowest_compared(memo, memo->settled);
-    end_nowhere(memo);
-    if (memo->settled - memo->lowest >= kDeep) stop_at_a_tag(memo);
+    end_at_untagged(memo, lowest_compared(memo, memo->settled));
+    if (memo->settled - memo->lowest >= kDeep) {
+        stop_at_a_tag(memo);
+    } else {
+        stop_at_a_calm_frame(memo);
+    }
 }
 
 inline __attribute__((always_inline)) void hw_frames_settle(hw_memo* memo) {
@@ -309,22 +329,29 @@ hw_slot* hw_frames_move_top(hw_memo* memo, const void* instr) {
     hw_slot* const top = memo->settled;
     top->instr = instr;
     memo->settled = &g_unsettled;
-    memo->ends_as_before = 1;
+    memo->ends_as_before =
+        memo->lowest->tagged != 0; /* all below the top stays: a frame there is likely to keep a tag */
     return changed_from(memo, top);
 }
 
 /* The check of nearly every event, and the only one of most. It goes from slot to slot; in a deep stack a tag ends it
- * early. */
+ * early. The link of the lowest compared frame is what the memo has as its tag, where no frame contains one. */
 static inline __attribute__((always_inline)) int are_settled(const hw_memo* memo, const hw_frame* f,
                                                              const void** instr) {
     const hw_slot* slot = memo->settled;
-    if ((const void*)f != slot->frame || (const void*)f->previous != slot->previous) return 0;
+    const void* previous = slot->previous;
+    if ((const void*)f != slot->frame || (const void*)f->previous != previous) return 0;
     const hw_slot* const last = memo->lowest;
     *instr = frame_instr(f);
-    while (slot != last) {
-        f = (const hw_frame*)slot->previous;
-        --slot;
-        if (__builtin_expect((const void*)f->previous != slot->previous || frame_instr(f) != slot->instr, 0)) return 0;
+    if (slot != last) {
+        for (;;) {
+            f = (const hw_frame*)previous;
+            --slot;
+            if (__builtin_expect(frame_instr(f) != slot->instr, 0)) return 0;
+            if (slot == last) break;
+            previous = slot->previous;
+            if (__builtin_expect((const void*)f->previous != previous, 0)) return 0;
+        }
     }
     return *memo->tag == memo->tagged_as;
 }
@@ -332,6 +359,17 @@ static inline __attribute__((always_inline)) int are_settled(const hw_memo* memo
 inline __attribute__((always_inline)) int hw_frames_are_settled_with_gil(hw_memo* memo, const void** instr) {
     return are_settled(memo, top_frame_with_gil(memo), instr);
 }
+
+inline __attribute__((always_inline)) int hw_frames_are_settled_if_attached(hw_memo* memo, const void** instr) {
+    return are_settled(memo, top_frame_if_attached(memo), instr);
+}
+
+inline __attribute__((always_inline)) int hw_frames_are_settled_on(const hw_memo* memo, const void* frame,
+                                                                   const void** instr) {
+    return are_settled(memo, (const hw_frame*)frame, instr);
+}
+
+__attribute__((noinline)) const void* hw_top_frame(const hw_memo* memo) { return top_frame(memo); }
 
 int hw_frames_are_settled(hw_memo* memo, const void** instr) { return are_settled(memo, top_frame(memo), instr); }
 
