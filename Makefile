@@ -82,6 +82,14 @@ test-clusters: ## test what is done for cluster engines, with real clusters on t
 	build/airflow/bin/python -m pip install --quiet $(KEPT_BUILD) . pytest psutil hypothesis jsonschema-rs
 	PATH="$(CURDIR)/build/airflow/bin:$$PATH" build/airflow/bin/python -m pytest tests/clusters/test_recipes.py -k airflow
 
+# zig is a package on PyPI that has what compilers need for other systems, in the version that makes the wheels.
+ZIG := build/zig
+OBJECTS_ONLY := build/objects-only
+objects-only: $(VENV)/installed ## build the engine that records Python's objects alone, and compile it for macOS, where it has not run yet
+	$(BIN)/python -m pip install --quiet --upgrade --target $(ZIG) $$(sed -n 's/^COMPILER = "\(.*\)"/\1/p' tools/wheels.py)
+	$(BIN)/python tools/objects_only.py build $(OBJECTS_ONLY)
+	PYTHONPATH=$(ZIG) $(BIN)/python tools/objects_only.py macos $(OBJECTS_ONLY)
+
 # What is not installed is a failure here, not a test left out.
 test-programs: $(VENV)/installed ## install real programs and compare what they do alone and recorded
 	$(BIN)/python -m pip install --quiet $(KEPT_BUILD) --editable '.[test,programs]'

@@ -77,6 +77,7 @@ nb::tuple residency_snapshot() {
 }  // namespace
 
 void add_system_functions(nb::module_& m) {
+    m.attr("MISSES") = "";
     m.def(
         "limit_address_space",
         [](std::uint64_t bytes) {

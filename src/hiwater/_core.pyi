@@ -9,6 +9,8 @@ DEVICE_LIBRARIES: tuple[str, ...]
 BUILT_FOR: str
 PAGE_BYTES: int
 """The version and the build of CPython whose structs the engine reads: `3.14 release`, `3.11 debug` …"""
+MISSES: str
+"""What this kind of engine does not see, in words; "" of the whole one."""
 
 def compile_source(source: str | bytes, file: str) -> CodeType:
     """Compile a program's source, without null bytes, for `exec` under the name `file`, as the interpreter does with

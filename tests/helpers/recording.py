@@ -131,14 +131,16 @@ def record(
     environment: Mapping[str, str] | None = None,
     sample_bytes: int = 0,
     timeout: float = 300,
+    options: Sequence[str] = (),
 ) -> Recorded:
-    """Runs the program recorded, in a fresh interpreter; fails the test where the books do not add up."""
+    """Runs the program recorded, in a fresh interpreter with these options; fails the test where the books do not add
+    up."""
     for name in libraries:
         compiled.library(name)
     path = folder / "capture.hiw"
     program, driver = write_program(folder, text, capture=path, sample_bytes=sample_bytes)
     done = subprocess.run(
-        [sys.executable, driver],
+        [sys.executable, *options, driver],
         cwd=folder, capture_output=True, text=True, timeout=timeout, check=False, env=child_environment(environment),
     )  # fmt: skip
     assert done.returncode == 0, f"the program ended with {done.returncode}\n{done.stdout}\n{done.stderr}"

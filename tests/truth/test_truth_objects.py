@@ -1,130 +1,18 @@
 """Python objects, held against tracemalloc: the same program twice, in two processes, once under each."""
 
 import dataclasses
-import json
 import subprocess
 import sys
 import sysconfig
-import textwrap
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from naive_reader import Stack
-from recording import Recorded, child_environment, needs_engine, record
+from recording import child_environment, needs_engine, record
+from traced_programs import PROGRAMS, by_line, lines_that_differ, text_of, under_tracemalloc
 
 pytestmark = needs_engine
-
-PROGRAMS = {
-    "records": """
-        def make(number):
-            return {"id": number, "name": "user%d" % number, "tags": [number, number + 1]}
-        def main():
-            global kept
-            kept = []
-            for number in range(60_000):
-                kept.append(make(number))
-        """,
-    "classes": """
-        class Point:
-            __slots__ = ("x", "y")
-            def __init__(self, x, y):
-                self.x = float(x)
-                self.y = float(y)
-        class Node:
-            def __init__(self, value, parent):
-                self.value = value
-                self.parent = parent
-                self.points = [Point(value, value + index) for index in range(3)]
-                self.label = f"node {value}"
-        def main():
-            global kept
-            kept, parent = [], None
-            for value in range(20_000):
-                parent = Node((value + 1) * 10**10, parent)  # no int of a size that the interpreter keeps to use again
-                kept.append(parent)
-        """,
-    "containers": """
-        def words():
-            for number in range(40_000):
-                yield "word-" + str(number * 7919)
-        def main():
-            global kept
-            counts, index, letters = {}, {}, set()
-            for word in words():
-                counts[word] = counts.get(word, 0) + 1
-                index.setdefault(word[-2:], []).append(word)
-                letters.add(word[::-1])
-            pairs = [(word, count + 1_000_000) for word, count in counts.items()]
-            kept = counts, index, letters, pairs, frozenset(letters), b"".join(word.encode() for word in counts)
-        """,
-    "text": """
-        import json
-        def main():
-            global kept
-            document = [{"a": n, "b": str(n), "c": [n] * 5, "d": {"x": n / 3}} for n in range(8_000)]
-            text = json.dumps(document)
-            again = json.loads(text)
-            parts = text.split(",")
-            joined = "".join(part.strip() for part in parts)
-            kept = document, text, again, parts, joined
-        """,
-    "sawtooth": """
-        def grow(size):
-            return [str(number) * 3 for number in range(size)]
-        def main():
-            global kept
-            kept = grow(20_000)
-            for _ in range(3):
-                passing = grow(100_000)
-                del passing
-            kept = [kept, grow(5_000)]
-        """,
-}
-
-# A full collection empties the interpreter's lists of free objects. When it comes depends on what was imported before,
-# and so on who is watching: without it both processes make and free exactly the same blocks.
-NO_COLLECTION = "import gc\ngc.disable()\n"
-
-UNDER_TRACEMALLOC = """\
-import json, os, sys, tracemalloc
-sys.path.insert(0, {folder!r})
-import program
-tracemalloc.start(1)
-before = tracemalloc.get_traced_memory()[0]
-program.main()
-peak = tracemalloc.get_traced_memory()[1] - before
-snapshot = tracemalloc.take_snapshot()
-tracemalloc.stop()
-lines = {{}}
-for statistic in snapshot.statistics("lineno"):
-    frame = statistic.traceback[0]
-    lines[f"{{frame.filename}}:{{frame.lineno}}"] = statistic.size
-print(json.dumps({{"peak": peak, "lines": lines}}))
-"""
-
-
-def under_tracemalloc(folder: Path, program: str) -> dict[str, Any]:
-    folder.mkdir()
-    (folder / "program.py").write_text(program)
-    (folder / "driver.py").write_text(UNDER_TRACEMALLOC.format(folder=str(folder)))
-    done = subprocess.run(
-        [sys.executable, folder / "driver.py"], capture_output=True, text=True, check=True, env=child_environment()
-    )
-    found: dict[str, Any] = json.loads(done.stdout.replace(str(folder), "@"))
-    return found
-
-
-def by_line(recorded: Recorded, stacks: list[Stack]) -> dict[str, int]:
-    """Bytes by innermost line. tracemalloc sees the raw domain too, which for the recorder is malloc."""
-    sums: dict[str, int] = {}
-    for stack in stacks:
-        if stack.kind in ("python", "native") and stack.leaf:
-            place = f"{stack.leaf.file}:{stack.leaf.line}".replace(str(recorded.program.parent), "@")
-            sums[place] = sums.get(place, 0) + stack.bytes
-    return sums
-
 
 # CPython's map of arenas takes a block of this size where the heap crosses a border of 16 GiB: chance, in one of a
 # hundred runs. The same stack may have grown the table of arenas, which has 48 bytes for each. tracemalloc does not
@@ -147,18 +35,14 @@ def without_arena_map(stacks: list[Stack]) -> list[Stack]:
 
 @pytest.mark.parametrize("name", list(PROGRAMS))
 def test_objects_agree_with_tracemalloc(tmp_path: Path, name: str) -> None:
-    program = NO_COLLECTION + textwrap.dedent(PROGRAMS[name])
-    theirs = under_tracemalloc(tmp_path / "theirs", program)
+    theirs = under_tracemalloc(tmp_path / "theirs", text_of(name))
     (tmp_path / "ours").mkdir()
-    recorded = record(tmp_path / "ours", program)
+    recorded = record(tmp_path / "ours", text_of(name))
     at_peak = without_arena_map(recorded.capture.stacks("peak"))
     ours_peak = sum(s.bytes for s in at_peak if s.kind in ("python", "native"))
     assert ours_peak == pytest.approx(theirs["peak"], rel=0.002)
     ours = by_line(recorded, without_arena_map(recorded.capture.stacks("end")))
-    largest = sorted(theirs["lines"].items(), key=lambda item: -item[1])[:10]
-    for place, size in largest:
-        if size >= 10_000:  # below that a handful of interpreter internals is more than a hundredth
-            assert ours.get(place, 0) == pytest.approx(size, rel=0.01, abs=1_000), place
+    assert lines_that_differ(ours, theirs["lines"]) == {}
 
 
 ALLOCATORS = ["default", "pymalloc", "malloc", "debug", "pymalloc_debug", "malloc_debug", "-X dev"]

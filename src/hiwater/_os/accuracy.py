@@ -6,6 +6,7 @@ from hiwater._os.sizes import format_size
 
 LOST = "not exact: events were lost"
 MISSED = "at least: some calls could not be recorded"
+NOT_MEASURED = "not measured"
 
 
 def of_peak(*, exact: bool, error_bytes: int) -> str:

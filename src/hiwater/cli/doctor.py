@@ -100,14 +100,18 @@ def _self_test() -> Iterator[Diagnosis]:
             yield Diagnosis("recording", False, f"the self-test did not end: {error}")
             return
         said = done.stderr.decode(errors="replace").strip().replace("\n", "; ")
-        if done.returncode != 0 or said:
+        misses = native.load().MISSES
+        if done.returncode != 0 or said != (f"hiwater: warning: {misses}" if misses else ""):
             yield Diagnosis(
                 "recording", False, f"the self-test ended with {done.returncode}: {said or 'it said nothing'}"
             )
             return
         size = os.path.getsize(capture)
         has_child = bool(glob.glob(os.path.join(glob.escape(folder_of_children(capture)), "*.hiw")))
-    yield Diagnosis("recording", True, f"the self-test started, recorded, stopped and wrote {size:,} bytes")
+    wrote = f"the self-test started, recorded, stopped and wrote {size:,} bytes"
+    yield Diagnosis("recording", True, f"{wrote}; {misses}" if misses else wrote)
+    if misses:
+        return
     if has_child:
         yield Diagnosis("start-up file", True, "a child of the self-test recorded itself")
     else:

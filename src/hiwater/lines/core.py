@@ -21,9 +21,11 @@ def module() -> Any:
         try:
             _module = native.load()
         except EngineUnavailable as error:
+            _why_without_heap = error.problem
+        if not hasattr(_module, "LineRecorder"):  # nor has an engine that records Python's objects alone
             from hiwater.lines import without_engine
 
-            _module, _why_without_heap = without_engine, error.problem
+            _module = without_engine
     return _module
 
 

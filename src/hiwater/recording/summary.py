@@ -78,11 +78,14 @@ def _peaks(summary: Summary) -> str:
         allocated = accuracy.MISSED
     elif summary["standard_error_bytes"]:
         allocated = accuracy.of_estimate(summary["standard_error_bytes"])
-    resident = accuracy.of_peak(exact=summary["resident_exact"], error_bytes=summary["resident_error_bytes"])
+    resident = f"resident memory {accuracy.NOT_MEASURED}"
+    if summary["program_peak_bytes"]:
+        exact = accuracy.of_peak(exact=summary["resident_exact"], error_bytes=summary["resident_error_bytes"])
+        resident = f"{_size(summary['program_peak_bytes'])} resident ({exact})"
     overhead = summary["overhead_bytes"]
     return (
         f"peak {_size(summary['peak_bytes'])} allocated ({allocated}, {summary['peak_blocks']:,} blocks), "
-        f"{_size(summary['program_peak_bytes'])} resident ({resident})"
+        + resident
         + (f" and {_size(overhead)} overhead of hiwater" if overhead else "")
         + "".join(f", {_device(device)}" for device in summary["devices"])
     )

@@ -155,6 +155,8 @@ def resident_exactness(capture: Capture) -> str:
     if capture.device is not None:
         return "none of RAM"
     resident = capture.resident
+    if not resident.peak_bytes:
+        return accuracy.NOT_MEASURED
     phrase = accuracy.of_peak(exact=resident.exact, error_bytes=resident.error_bytes)
     return phrase if resident.exact else f"{phrase}: highest sample"
 
