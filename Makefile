@@ -84,7 +84,7 @@ test-clusters: ## test what is done for cluster engines, with real clusters on t
 
 # zig is a package on PyPI that has what compilers need for other systems, in the version that makes the wheels.
 ZIG := build/zig
-OBJECTS_ONLY := build/objects-only
+OBJECTS_ONLY = build/objects-only-$$($(BIN)/python -c 'import sys; print(sys.implementation.cache_tag)')
 objects-only: $(VENV)/installed ## build the engine that records Python's objects alone, and compile it for macOS, where it has not run yet
 	$(BIN)/python -m pip install --quiet --upgrade --target $(ZIG) $$(sed -n 's/^COMPILER = "\(.*\)"/\1/p' tools/wheels.py)
 	$(BIN)/python tools/objects_only.py build $(OBJECTS_ONLY)
