@@ -157,6 +157,14 @@ def find() -> tuple[list[Interpreter], list[str]]:
     return sorted(found.values(), key=lambda one: (VERSIONS.index(one.version), one.flags)), list(unusable)
 
 
+def environment(root: Path | None) -> dict[str, str]:
+    """The variables that a command gets. What starts compilers here, such as ccache, may not be in another root."""
+    left_out = {"PYTHONPATH", "VIRTUAL_ENV"}
+    if root is not None:
+        left_out |= {"CMAKE_C_COMPILER_LAUNCHER", "CMAKE_CXX_COMPILER_LAUNCHER"}
+    return {name: value for name, value in os.environ.items() if name not in left_out}
+
+
 class Place:
     """Where one interpreter is tested: its environment, and for another system's root a copy of the tree."""
 
@@ -171,14 +179,19 @@ class Place:
     def run(self, words: list[str], seconds: float = 900) -> tuple[int, str]:
         """Run a command in the tree; return its exit code and all it said, which also goes into the log."""
         command = inside(self._root, self._tree, words)
-        kept = {name: value for name, value in os.environ.items() if name not in {"PYTHONPATH", "VIRTUAL_ENV"}}
         with self.log.open("a") as log:
             log.write(f"$ {shlex.join(words)}\n")
             log.flush()
             begin = log.tell()
             try:
                 code = subprocess.run(
-                    command, cwd=TREE, stdout=log, stderr=subprocess.STDOUT, env=kept, timeout=seconds, check=False
+                    command,
+                    cwd=TREE,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    env=environment(self._root),
+                    timeout=seconds,
+                    check=False,
                 ).returncode
             except subprocess.TimeoutExpired:
                 code = 124

@@ -35,6 +35,13 @@ def test_wheels_are_built_for_the_interpreters_that_are_supported() -> None:
     assert about["tool"]["cibuildwheel"]["build"] == f"cp3{{{versions}}}-*linux_{{{','.join(processors)}}}"
 
 
+def test_builds_in_another_root_have_no_launcher_of_this_system(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CMAKE_CXX_COMPILER_LAUNCHER", "ccache")
+    kept = "'CMAKE_CXX_COMPILER_LAUNCHER' in test_pythons.environment"
+    said = _said(f"import pathlib, test_pythons; print({kept}(None), {kept}(pathlib.Path('/other')))")
+    assert said == ["True", "False"]
+
+
 @pytest.mark.parametrize("system", ["linux-64", "osx-arm64"])
 def test_the_recipe_for_conda_asks_for_what_the_package_does(system: str) -> None:
     """`make release-check` has conda's own tools read it."""
