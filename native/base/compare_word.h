@@ -24,7 +24,9 @@ template <typename T>
     }
     return is_equal;
 #else
-    return __atomic_load_n(&word, __ATOMIC_ACQUIRE) == value;
+    T now;
+    __atomic_load(&word, &now, __ATOMIC_ACQUIRE);
+    return now == value;
 #endif
 }
 template <typename T>

@@ -6,7 +6,7 @@ import assert from "node:assert/strict";
 import { join } from "node:path";
 import { withBrowser } from "./chromium.mjs";
 
-const SOON = { timeout: 120_000 };
+const SOON = { timeout: 300_000 };
 const RAN = { timeout: 240_000 };
 
 /** The pictures of docs/notebooks.md: file, first and last code cell in it. */
