@@ -61,7 +61,7 @@ public:
         first_of_node_[node] = id;
         return id;
     }
-    // Whether an account is of native blocks: for all blocks in turn, without a look at records that are far apart.
+    // Whether an account is of native blocks. Its record, which may be far from the last one, is not read.
     bool is_native(std::uint32_t id) const noexcept {
         return id / 64 < native_.size() && (native_[id / 64] >> id % 64 & 1) != 0;
     }

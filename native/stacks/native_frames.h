@@ -34,8 +34,8 @@ struct NativeStack {
         const std::uint64_t place = (address ^ parent * 0x9e3779b97f4a7c15ULL) * 0x9e3779b97f4a7c15ULL;
         return edges[place >> 51];
     }
-    Joint& joint_of(std::uint32_t charged, std::uint32_t innermost) noexcept {
-        const std::uint64_t both = std::uint64_t{charged} << 32 | innermost;
+    Joint& joint_of(std::uint32_t charged_node, std::uint32_t innermost) noexcept {
+        const std::uint64_t both = std::uint64_t{charged_node} << 32 | innermost;
         return joints[both * 0x9e3779b97f4a7c15ULL >> 51];
     }
 
