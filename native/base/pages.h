@@ -89,7 +89,7 @@ public:
 
 private:
     static constexpr std::uintptr_t kPages = kPage - 1,
-                                    kMost = 768;  // 3 MiB: five tables of small blocks, and a piece of the capture
+                                    kMost = 1088;  // 4.25 MiB: eight tables of small blocks, and a piece of the capture
 
     static void unmap(std::uintptr_t word, std::size_t most) noexcept {  // the last ones of that many pages
         const std::size_t pages = word & kPages, gone = most < pages ? most : pages;
