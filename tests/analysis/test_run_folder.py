@@ -7,6 +7,8 @@ import json
 import subprocess
 import sys
 import time
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +23,12 @@ from children import hiwater_command, run_hiwater
 from hiwater._os.process_identity import start_ticks_of
 from hiwater.analysis import whole_run
 from hiwater.capture import at_once, families, run_index
+from hiwater.capture.follow import Follower
 from hiwater.cli import main
 from hiwater.errors import ForeignFile
 from page_reader import Page
 from recording import SHARE, child_environment, needs_engine, rounds
+from waiting import wait_until
 
 pytestmark = needs_engine
 RUN = "run-1"
@@ -57,6 +61,11 @@ def row(event: str, **values: Any) -> bytes:
     return json.dumps({"event": event, **texts, **dict.fromkeys(names, 0), **values}).encode().ljust(511) + b"\n"
 
 
+def _is_sampled_after(at_ns: int, capture: Follower) -> bool:
+    header = capture.read_header()
+    return int(header["started_ns"] + header["heartbeat_ns"]) > at_ns
+
+
 class Job:
     """A main process and three children that hold 1, 2 and 4 MB at the same time; the last one is killed."""
 
@@ -81,6 +90,10 @@ class Job:
         self.ticks = [start_ticks_of(pid) for pid in self.pids]
         for one in run[1:]:
             assert one.stdout is not None and one.stdout.readline() == "ready\n"
+        held_by_all = time.monotonic_ns()
+        for path in (self.main, *(self.folder / f"child-{count}.hiw" for count in children)):
+            with closing(Follower(path)) as capture:
+                wait_until(partial(_is_sampled_after, held_by_all, capture))
         for one in run:
             one.communicate("go on\n")
 

@@ -30,7 +30,7 @@ _FEWEST = 1024  # records that a table has room for at first
 
 
 class Follower:
-    """One capture that may still be written. `close()` it, or use it as a context manager."""
+    """One capture that may still be written. `close()` it."""
 
     def __init__(self, path: str | os.PathLike[str], pid: int | None = None) -> None:
         """`pid` is the number of the process here, where it may have another one inside its container. Raises
