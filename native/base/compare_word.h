@@ -6,13 +6,17 @@
 #include <cstddef>
 #include <type_traits>
 
+#if defined(__x86_64__) && defined(__GCC_ASM_FLAG_OUTPUTS__) && !defined(__SANITIZE_THREAD__)
+#define HIWATER_COMPARES_IN_MEMORY
+#endif
+
 namespace hiwater {
 
 // The compiler moves no access to memory over it.
 template <typename T>
 [[gnu::always_inline]] inline bool holds(const T& word, std::type_identity_t<T> value) noexcept {
     static_assert(std::is_trivially_copyable_v<T>);
-#if defined(__x86_64__) && defined(__GCC_ASM_FLAG_OUTPUTS__) && !defined(__SANITIZE_THREAD__)
+#if defined(HIWATER_COMPARES_IN_MEMORY)
     bool is_equal;
     if constexpr (sizeof(T) == 8) {
         asm volatile("cmpq %2, %1" : "=@cce"(is_equal) : "m"(word), "re"(value) : "memory");
@@ -37,7 +41,7 @@ template <typename T>
 
 // Whether the word is above the value.
 [[gnu::always_inline]] inline bool is_above(const std::atomic<std::size_t>& word, std::size_t value) noexcept {
-#if defined(__x86_64__) && defined(__GCC_ASM_FLAG_OUTPUTS__) && !defined(__SANITIZE_THREAD__)
+#if defined(HIWATER_COMPARES_IN_MEMORY)
     bool is_above;
     asm volatile("cmpq %2, %1" : "=@cca"(is_above) : "m"(word), "re"(value) : "memory");
     return is_above;
