@@ -1,6 +1,5 @@
-// What the recorder asks of the system: `raw` are calls by their own names, `platform` is all that systems do
-// differently. One of the two files beside each other has it, and nothing else that both recorders share names a
-// system.
+// What the recorder asks of the system: `raw` has calls by their own names, `platform` has what systems do differently.
+// One of two files defines both. No other code that the two engines share depends on the system.
 #pragma once
 
 #if defined(HIWATER_POSIX)

@@ -1,4 +1,4 @@
-// What lies beside the hooks of Python's allocators.
+// The table of Python's allocators as other tools see it, and arenas.
 #pragma once
 
 #include <Python.h>
