@@ -88,12 +88,8 @@ public:
     }
     // The same while no meter reads the heap's peaks. `kind` is the account's.
     [[gnu::always_inline]] void credit_fast(std::uint32_t id, std::uint32_t kind, std::int64_t bytes) noexcept {
-        credit_fast(id, hot_[id], kind, bytes);
-    }
-    [[gnu::always_inline]] void credit_fast(std::uint32_t id, capture::AccountRecord& account, std::uint32_t kind,
-                                            std::int64_t bytes) noexcept {
         capture::Header& h = *header_;
-        add_allocated(id, account, bytes, 1);
+        add_allocated(id, bytes, 1);
         h.kind_live_bytes[kind] += bytes;
         const std::int64_t live = add_total(h, bytes, 1);
         if (live > h.slice_peak_bytes) raise_peak(h, live);
@@ -264,8 +260,6 @@ public:
     // The peak of all closed slices.
     const capture::EpochRecord& epoch() const { return header_->epoch[epoch_index()]; }
     const capture::AccountRecord& record(std::uint32_t id) const { return hot_[id]; }
-    // Stays where it is for the recording.
-    capture::AccountRecord& hot_record(std::uint32_t id) const { return hot_[id]; }
     std::uint32_t size() const { return static_cast<std::uint32_t>(hot_.size()); }
     static bool counted(std::uint32_t kind) { return capture::is_counted(static_cast<capture::Kind>(kind)); }
 
@@ -349,21 +343,14 @@ private:
     }
     [[gnu::always_inline]] capture::AccountRecord& change_live(std::uint32_t id, std::int64_t bytes,
                                                                std::int64_t blocks) noexcept {
-        return change_live(id, hot_[id], bytes, blocks);
-    }
-    [[gnu::always_inline]] capture::AccountRecord& change_live(std::uint32_t id, capture::AccountRecord& account,
-                                                               std::int64_t bytes, std::int64_t blocks) noexcept {
+        capture::AccountRecord& account = hot_[id];
         save(id, account, *header_);
         pair_at(account, offsetof(capture::AccountRecord, live_bytes)) += Pair{bytes, blocks};
         return account;
     }
     [[gnu::always_inline]] capture::AccountRecord& add_allocated(std::uint32_t id, std::int64_t bytes,
                                                                  std::int64_t blocks) noexcept {
-        return add_allocated(id, hot_[id], bytes, blocks);
-    }
-    [[gnu::always_inline]] capture::AccountRecord& add_allocated(std::uint32_t id, capture::AccountRecord& account,
-                                                                 std::int64_t bytes, std::int64_t blocks) noexcept {
-        change_live(id, account, bytes, blocks);
+        capture::AccountRecord& account = change_live(id, bytes, blocks);
         account.total_bytes += static_cast<std::uint64_t>(bytes);
         account.total_blocks += static_cast<std::uint64_t>(blocks);
         return account;

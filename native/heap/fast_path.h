@@ -40,14 +40,13 @@ template <capture::Kind kKind>
                                                             std::size_t bytes) noexcept {
     constexpr auto kind = static_cast<std::uint32_t>(kKind);
     const auto address = reinterpret_cast<std::uintptr_t>(block);
-    capture::AccountRecord* const record = t.top->record[kind];
-    if (record == nullptr) [[unlikely]]
+    const std::uint32_t account = t.top->account[kind];
+    if (account == 0) [[unlikely]]
         return record_biased_native<kKind>(t, region, block, bytes);
     if (bytes >= LiveTable::kLargeBytes) return record_biased_large<kKind>(t, region, block, bytes);
-    const std::uint32_t account = t.top->account[kind];
     if (!LiveTable::insert_small_fast(region, address, bytes, account)) [[unlikely]]
         return record_biased_rare<kKind>(t, region, block, bytes);
-    accounts_.credit_fast(account, *record, kind, static_cast<std::int64_t>(bytes));
+    accounts_.credit_fast(account, kind, static_cast<std::int64_t>(bytes));
     t.last_block = address;
     Lock::leave_fast_path(t.ticket);
     return block;

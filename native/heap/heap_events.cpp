@@ -152,6 +152,8 @@ template void* Recorder::record_biased_unsettled<Kind::native>(Thread&, LiveTabl
 // The stack differs from that of the last event: the top frame stands at `instr`, or more than that changed (null).
 template <Kind kKind>
 void* Recorder::record_biased_moved(Thread& t, const void* instr, void* block, std::size_t bytes) noexcept {
+    if constexpr (kKind == Kind::python)
+        if (instr == nullptr) hw_frames_see_attached(&t.memo);
     if (find_moved_top(t, instr, [&](hw_slot* changed) { return settle_top(t, changed); }))
         return record_biased<kKind>(t, live_.find(address_of(block)), block, bytes);
     Lock::leave_fast_path(t.ticket);

@@ -59,6 +59,8 @@ static inline const hw_frame* top_frame_if_attached(const hw_memo* memo) {
     return attached_frame();
 }
 
+static inline void see_attached(hw_memo* memo) { (void)memo; }
+
 static inline const hw_frame* top_frame_with_gil(const hw_memo* memo) {
     (void)memo;
     return attached_frame();

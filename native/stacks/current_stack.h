@@ -16,6 +16,7 @@ bool Recorder::find_top(Thread& t, const Move& move, capture::Kind kind) {
         return true;
     const void* instr = nullptr;
     const bool has_gil = kind == capture::Kind::python;
+    if (has_gil) hw_frames_see_attached(&t.memo);
     if (!(has_gil ? hw_frames_are_settled_with_gil(&t.memo, &instr) : hw_frames_are_settled(&t.memo, &instr)))
         return find_moved_top(t, nullptr, move);
     return t.stand_at(instr) || find_moved_top(t, instr, move);

@@ -70,8 +70,10 @@ void hw_frames_forget(hw_memo* memo);
 /* Whether the top frame is the settled one and all frames below it stand as they did; then *instr is where the top
  * frame stands. */
 int hw_frames_are_settled(hw_memo* memo, const void** instr);
-/* The same for a thread that should hold the GIL: 0 where it does not. */
-int hw_frames_are_settled_with_gil(hw_memo* memo, const void** instr);
+/* The same for a thread that holds the GIL: 0 where it has not been seen with the state that it has attached. */
+int hw_frames_are_settled_with_gil(const hw_memo* memo, const void** instr);
+/* Note which state a thread that holds the GIL has attached. */
+void hw_frames_see_attached(hw_memo* memo);
 /* The same with a frame from hw_top_frame(). */
 int hw_frames_are_settled_on(const hw_memo* memo, const void* frame, const void** instr);
 /* The same for a thread that may hold it, without a call where the interpreter allows that: 0 where that can't be seen.

@@ -40,10 +40,9 @@ static struct {
  * thread that holds it. */
 static _Atomic int g_states_move;
 
-/* For a thread that holds the GIL, as every caller of Python's allocators does: from now on the state belongs to this
- * thread alone. */
-static const hw_frame* see_attached(hw_memo* memo, PyThreadState* state) {
-    if (state == NULL || state->cframe == NULL) return NULL;
+/* From now on the state belongs to this thread alone. */
+static __attribute__((noinline, cold)) void see_state(hw_memo* memo, PyThreadState* state) {
+    if (state == NULL || state->cframe == NULL) return;
     const size_t place = ((uintptr_t)state >> 4) % kSeen;
     hw_memo* const before = g_seen[place].state == state ? g_seen[place].memo : NULL;
     if (before != NULL && before != memo && before->state == state) before->state = g_no_state;
@@ -51,7 +50,11 @@ static const hw_frame* see_attached(hw_memo* memo, PyThreadState* state) {
     g_seen[place].state = state;
     g_seen[place].memo = memo;
     memo->state = state;
-    return top_of(state);
+}
+
+static inline void see_attached(hw_memo* memo) {
+    PyThreadState* const state = attached_state();
+    if (__builtin_expect((const void*)state != memo->state, 0)) see_state(memo, state);
 }
 
 /* The state of the thread that calls: the one that was seen attached to it, where that still is; else the one this
@@ -77,10 +80,9 @@ static inline const hw_frame* top_frame(const hw_memo* memo) {
 }
 
 /* The thread that holds the GIL is the current one, so an address is enough to identify its state. */
-static inline const hw_frame* top_frame_with_gil(hw_memo* memo) {
+static inline const hw_frame* top_frame_with_gil(const hw_memo* memo) {
     PyThreadState* const state = attached_state();
-    return __builtin_expect((const void*)state == memo->state, 1) ? state->cframe->current_frame
-                                                                  : see_attached(memo, state);
+    return __builtin_expect((const void*)state == memo->state, 1) ? state->cframe->current_frame : NULL;
 }
 
 /* A loop keeps a struct of its own there; outside any loop it is the state's. */

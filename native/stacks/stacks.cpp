@@ -154,7 +154,7 @@ void Recorder::sync(Thread& t, std::uint32_t start_node) {
 void Recorder::intern_slot(Thread& t, const hw_slot& slot, std::uint64_t key, Thread::Edge* edge) {
     const auto below = static_cast<std::uint32_t>(key), parent = below & ~Thread::kInternal;
     const bool is_below_internal = (below & Thread::kInternal) != 0;
-    *edge = {slot.instr, key, below, {0, 0}, {nullptr, nullptr}};
+    *edge = {slot.instr, key, below, {0, 0}};
     edge->instr = nullptr;  // until all is known: what follows may throw
     const void* object = hw_slot_code(&slot);
     const Codes::Position* const position =
@@ -212,7 +212,6 @@ std::uint32_t Recorder::account_at_top(Thread& t, Kind kind) {
     if (account == 0 && !t.top->is_internal()) {
         if (native_frames_.are_wanted()) return account_of_native_frames(t, kind);  // never kept in t.top
         account = opened_account(charged_node(t), kind);
-        t.top->record[static_cast<std::uint32_t>(kind)] = &accounts_.hot_record(account);
     }
     return account;
 }

@@ -145,7 +145,7 @@ void ThreadNames::stand_at_base(Thread& t, std::uint32_t node) {
     if (node >= base_threads_.size()) base_threads_.resize(node + 1);
     if (base_threads_[node] != kSeveral) ++base_threads_[node];
     t.base = node;
-    t.no_frames = {nullptr, 0, node, {0, 0}, {nullptr, nullptr}};
+    t.no_frames = {nullptr, 0, node, {0, 0}};
 }
 
 bool ThreadNames::show(Thread& t, bool is_last) {

@@ -5,6 +5,7 @@
  *                     NULL
  *   top_frame_if_attached(memo)  the same, or NULL where that takes more than a few loads
  *   top_frame_with_gil(memo)  the same for a thread that holds the GIL, where a quick check can show it, and else NULL
+ *   see_attached(memo)  of a thread that holds the GIL: the attached state is now its own
  *   loop_anchor(memo)  where the innermost loop on the calling thread keeps something in its C frame, or NULL
  *   may_tag(memo)    whether the frames of the memo can run on no other thread now: their state is attached to this one
  *   frame_instr(f)    the instruction pointer
@@ -341,14 +342,15 @@ static inline __attribute__((always_inline)) int are_settled(const hw_memo* memo
     const hw_slot* slot = memo->settled;
     const void* previous = slot->previous;
     if ((const void*)f != slot->frame || (const void*)f->previous != previous) return 0;
-    const hw_slot* const last = memo->lowest;
+    /* Compared where it lies in memory: there is no register left for it that would not have to be saved. */
+    hw_slot* const volatile* const last = (hw_slot* const volatile*)&memo->lowest;
     *instr = frame_instr(f);
-    if (slot != last) {
+    if (slot != *last) {
         for (;;) {
             f = (const hw_frame*)previous;
             --slot;
             if (__builtin_expect(frame_instr(f) != slot->instr, 0)) return 0;
-            if (slot == last) break;
+            if (slot == *last) break;
             previous = slot->previous;
             if (__builtin_expect((const void*)f->previous != previous, 0)) return 0;
         }
@@ -356,7 +358,9 @@ static inline __attribute__((always_inline)) int are_settled(const hw_memo* memo
     return *memo->tag == memo->tagged_as;
 }
 
-inline __attribute__((always_inline)) int hw_frames_are_settled_with_gil(hw_memo* memo, const void** instr) {
+inline __attribute__((always_inline)) void hw_frames_see_attached(hw_memo* memo) { see_attached(memo); }
+
+inline __attribute__((always_inline)) int hw_frames_are_settled_with_gil(const hw_memo* memo, const void** instr) {
     return are_settled(memo, top_frame_with_gil(memo), instr);
 }
 
