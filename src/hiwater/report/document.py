@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Any, TypedDict, TypeVar, cast
 
 from hiwater.capture import Frame
 from hiwater.capture.document_types import Keywords
 from hiwater.capture.format import COUNTED_KINDS
 
+_Data = TypeVar("_Data")
 Mode = Annotated[str, Keywords(enum=["exact", "sampled", "timeline", "history"])]
 Ended = Annotated[str, Keywords(enum=["exit", "killed", "recording"])]
 Moment = Annotated[str, Keywords(enum=["peak", "end", "slice", "oom"])]
@@ -32,6 +33,13 @@ def frame_data(frame: Frame | None) -> FrameData:
     if frame is None:
         return {"function": "", "file": "", "line": 0}
     return {"function": frame.function, "file": frame.file, "line": frame.line}
+
+
+def data_of(kind: type[_Data], result: object, /, **others: object) -> _Data:
+    """A result as an object of this TypedDict: the members that `others` gives, and each of the other ones from the
+    attribute of its name."""
+    names = (name for name in kind.__annotations__ if name not in others)
+    return cast("_Data", {name: getattr(result, name) for name in names} | others)
 
 
 def text_of(document: Any, indent: int | None = 1, separators: tuple[str, str] | None = None) -> str:

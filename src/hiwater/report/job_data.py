@@ -19,7 +19,7 @@ from hiwater.analysis.job import (
 from hiwater.analysis.user_lines import UserLine
 from hiwater.capture import Capture
 from hiwater.capture.document_types import Signed
-from hiwater.report.document import FrameData, frame_data
+from hiwater.report.document import FrameData, data_of, frame_data
 from hiwater.report.formatting import printable
 
 _NAME = 200
@@ -162,20 +162,15 @@ def _cause(cause: OutlierCause) -> CauseData:
 
 
 def _phase(cost: PhaseCost) -> PhaseData:
-    return {
-        "name": cost.name,
-        "ended": cost.count,
-        "unfinished": cost.unfinished,
-        "processes": cost.processes,
-        "median_rise_bytes": cost.median_rise_bytes,
-        "highest_rise_bytes": cost.highest_rise_bytes,
-        "highest_peak_bytes": cost.highest_peak_bytes,
-        "kept_bytes": cost.kept_bytes,
-        "worst_pid": cost.worst.process.pid,
-        "worst_worker": printable(worker_name(cost.worst), _NAME),
-        "worst_host": printable(cost.worst.facts.get("host", ""), _NAME),
-        "line": _line(cost.top),
-    }
+    return data_of(
+        PhaseData,
+        cost,
+        ended=cost.count,
+        worst_pid=cost.worst.process.pid,
+        worst_worker=printable(worker_name(cost.worst), _NAME),
+        worst_host=printable(cost.worst.facts.get("host", ""), _NAME),
+        line=_line(cost.top),
+    )
 
 
 def _line(line: UserLine | None) -> LineData | None:

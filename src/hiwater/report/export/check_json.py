@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, TextIO, TypedDict
 
-from hiwater.analysis.baseline import FIGURES, Compared, Verdict
+from hiwater.analysis.baseline import FIGURES, Verdict
 from hiwater.analysis.check import Checked
 from hiwater.capture.document_types import Keywords, Signed
 from hiwater.report.check_report import CheckReport
-from hiwater.report.document import FrameData, frame_data, text_of
+from hiwater.report.document import FrameData, data_of, frame_data, text_of
 
 
 class LimitData(TypedDict):
@@ -94,31 +94,10 @@ def _program(one: Checked) -> ProgramData:
     return {
         "name": one.name,
         "kept": not one.failures,
-        "figures": list(map(_compared, one.rows)),
-        "limits": list(map(_limit, one.limits)),
+        "figures": [data_of(ComparedData, row) for row in one.rows],
+        "limits": [data_of(LimitData, row) for row in one.limits],
         "causes": [
             {**frame_data(cause.frame), "bytes": cause.bytes, "change_bytes": cause.change, "moment": cause.moment}
             for cause in one.causes
         ],
-    }
-
-
-def _compared(row: Compared) -> ComparedData:
-    return {
-        "figure": row.figure,
-        "before": row.before,
-        "now": row.now,
-        "allowed": row.allowed,
-        "error": row.error,
-        "verdict": row.verdict,
-    }
-
-
-def _limit(row: Compared) -> LimitData:
-    return {
-        "figure": row.figure,
-        "now": row.now,
-        "allowed": row.allowed,
-        "error": row.error,
-        "verdict": row.verdict,
     }

@@ -7,6 +7,7 @@ from typing import TypedDict
 from hiwater.allocator_state import AllocatorState
 from hiwater.capture import Capture, DeviceMemory, DeviceSnapshot
 from hiwater.capture.document_types import Signed
+from hiwater.report.document import data_of
 from hiwater.report.text.device_history import notes, source_words
 
 
@@ -111,21 +112,13 @@ def history(capture: Capture) -> DeviceHistoryData:
 
 def _device(device: DeviceMemory) -> DeviceData:
     """A device without its samples: `hiwater.open(...).devices` has those."""
-    return {
-        "name": device.name,
-        "backend": device.backend,
-        "source": device.source,
-        "exact": device.exact,
-        "reason": device.reason,
-        "limit_bytes": device.limit_bytes,
-        "peak_allocated_bytes": device.peak_allocated_bytes,
-        "peak_reserved_bytes": device.peak_reserved_bytes,
-        "peak_used_bytes": device.peak_used_bytes,
-        "peak_at_ns": device.peak_at_ns,
-        "samples": len(device.at_ns),
-        "breakdown": _breakdown(device.highest_snapshot),
-        "breakdown_at_end": _breakdown(device.snapshots[-1] if device.snapshots else None),
-    }
+    return data_of(
+        DeviceData,
+        device,
+        samples=len(device.at_ns),
+        breakdown=_breakdown(device.highest_snapshot),
+        breakdown_at_end=_breakdown(device.snapshots[-1] if device.snapshots else None),
+    )
 
 
 def _breakdown(snapshot: DeviceSnapshot | None) -> DeviceBreakdownData | None:

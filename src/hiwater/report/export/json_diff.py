@@ -14,7 +14,7 @@ from hiwater.capture.comparison import Change, Changes, ChangeState, ComparedFig
 from hiwater.capture.document_types import Keywords, Signed, SignedFloat
 from hiwater.capture.paths import Ints
 from hiwater.report.diff_request import DiffReport, HeadlineData, headline_data, verdict_words
-from hiwater.report.document import CountedKind, Ended, FrameData, KindAsked, Mode, Moment
+from hiwater.report.document import CountedKind, Ended, FrameData, KindAsked, Mode, Moment, data_of
 from hiwater.report.stack_tables import PathNode, StackTables, node_text
 
 
@@ -259,54 +259,26 @@ def _only(frames: tuple[Frame, ...], tables: StackTables) -> list[int]:
 
 
 def _side(capture: Capture, snapshot: Snapshot) -> SideData:
-    process = capture.process
-    return {
-        "path": str(capture.path),
-        "pid": process.pid,
-        "argv": list(process.argv),
-        "python": process.python,
-        "mode": process.mode,
-        "sample_bytes": process.sample_bytes,
-        "ended": process.ended,
-        "at_ns": snapshot.at_ns,
-        "resident_exact": capture.resident.exact,
-        "resident_error_bytes": capture.resident.error_bytes,
-    }
+    return data_of(
+        SideData,
+        capture.process,
+        path=str(capture.path),
+        at_ns=snapshot.at_ns,
+        resident_exact=capture.resident.exact,
+        resident_error_bytes=capture.resident.error_bytes,
+    )
 
 
 def figure_of(figure: ComparedFigure) -> FigureData:
     """One quantity before and after, as plain data."""
-    return {
-        "before": figure.before,
-        "after": figure.after,
-        "change": figure.change,
-        "percent": figure.percent,
-        "standard_error": figure.standard_error_bytes,
-        "within_error": figure.is_within_error,
-    }
+    return data_of(FigureData, figure, standard_error=figure.standard_error_bytes, within_error=figure.is_within_error)
 
 
 def _verdict(verdict: Verdict) -> VerdictData:
-    return {
-        "kept": verdict.kept,
-        "quantity": verdict.quantity,
-        "bytes": verdict.limit.bytes,
-        "percent": verdict.limit.percent,
-        "words": verdict_words(verdict),
-    }
+    limit = verdict.limit
+    return data_of(VerdictData, verdict, bytes=limit.bytes, percent=limit.percent, words=verdict_words(verdict))
 
 
 def _change(change: Change, node: list[int]) -> str:
-    said: ChangeFigures = {
-        "state": change.state,
-        "change_bytes": change.bytes,
-        "before_bytes": change.before_bytes,
-        "after_bytes": change.after_bytes,
-        "before_blocks": change.before_blocks,
-        "after_blocks": change.after_blocks,
-        "before_total_bytes": change.before_total_bytes,
-        "after_total_bytes": change.after_total_bytes,
-        "standard_error_bytes": change.standard_error_bytes,
-        "kind": change.kind or None,
-    }
+    said = data_of(ChangeFigures, change, change_bytes=change.bytes, kind=change.kind or None)
     return f'{json.dumps(said)[:-1]}, "before_node": {node_text(node[0])}, "after_node": {node_text(node[1])}}}'

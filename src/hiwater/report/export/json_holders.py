@@ -6,7 +6,7 @@ from typing import Literal, TextIO, TypedDict
 
 from hiwater.analysis.holders import Content, Figures, HolderGroup, Holders, Site
 from hiwater.analysis.user_lines import Group
-from hiwater.report.document import FrameData, text_of
+from hiwater.report.document import FrameData, data_of, frame_data, text_of
 
 
 class HeldSite(FrameData):
@@ -136,26 +136,15 @@ def type_data(row: Content) -> HeldType:
 
 
 def _site(site: Site) -> HeldSite:
-    return {
-        "file": site.frame.file,
-        "line": site.frame.line,
-        "function": site.frame.function,
-        "group": site.group,
-        "blocks": site.blocks,
-        "bytes": site.bytes,
-    }
+    return data_of(HeldSite, site, **frame_data(site.frame))
 
 
 def group_data(group: HolderGroup) -> HeldGroup:
-    return {
-        "type": group.type_name,
-        "count": group.count,
-        "bytes": group.bytes,
-        "retained_bytes": group.retained_bytes,
-        "held_by": group.held_by,
-        "path": list(group.path),
-        "also_held_by": list(group.also_held_by),
-        "allocated_at": list(map(_site, group.sites)),
-        "retained_allocated_at": list(map(_site, group.retained_sites)),
-        "contents": list(map(type_data, group.contents)),
-    }
+    return data_of(
+        HeldGroup,
+        group,
+        type=group.type_name,
+        allocated_at=list(map(_site, group.sites)),
+        retained_allocated_at=list(map(_site, group.retained_sites)),
+        contents=list(map(type_data, group.contents)),
+    )

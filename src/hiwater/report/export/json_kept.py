@@ -8,7 +8,7 @@ from typing import Annotated, Literal, TextIO, TypedDict
 from hiwater.analysis.ages import Survivors, snapshots, survivors
 from hiwater.analysis.user_lines import Group
 from hiwater.capture.document_types import Keywords
-from hiwater.report.document import FrameData, KindAsked, frame_data, text_of
+from hiwater.report.document import FrameData, KindAsked, data_of, frame_data, text_of
 from hiwater.report.request import Report
 
 
@@ -72,12 +72,5 @@ def _capture(report: Report) -> KeptData:
 
 
 def _line(row: Survivors) -> KeptLine:
-    return {
-        "group": row.group,
-        **frame_data(row.frame),
-        "bytes": row.bytes,
-        "blocks": row.blocks,
-        "by_age": list(row.by_age) or None,
-        "types": list(row.types),
-        "held_by": row.held_by or None,
-    }
+    known = {"by_age": row.by_age or None, "held_by": row.held_by or None}
+    return data_of(KeptLine, row, **frame_data(row.frame), **known)

@@ -10,7 +10,7 @@ from hiwater.analysis.run_leaks import Leaks
 from hiwater.analysis.type_growth import TypeLeak
 from hiwater.analysis.user_lines import Group
 from hiwater.capture.document_types import Signed
-from hiwater.report.document import CountedKind, FrameData, frame_data, text_of
+from hiwater.report.document import CountedKind, FrameData, data_of, frame_data, text_of
 
 
 class GrowthData(TypedDict):
@@ -128,53 +128,36 @@ def _document(leaks: Leaks) -> LeaksData:
 
 
 def _process(one: ProcessLeaks) -> ProcessLeaksData:
-    return {
-        "pid": one.pid,
-        "can_tell": one.can_tell,
-        "moments": one.moments,
-        "last_tested_moment": one.last_tested,
-        "tested_snapshots": one.tested_snapshots,
-        "tested_paths": one.tested_paths,
-        "detectable_bytes_per_moment": one.detectable_bytes,
-    }
+    return data_of(
+        ProcessLeaksData, one, last_tested_moment=one.last_tested, detectable_bytes_per_moment=one.detectable_bytes
+    )
 
 
 def _leak(leak: Leak) -> LeakData:
     suppression = leak.suppression
-    return {
-        "file": leak.frame.file,
-        "line": leak.frame.line,
-        "function": leak.frame.function,
-        "group": leak.group,
+    return data_of(
+        LeakData,
+        leak,
+        **frame_data(leak.frame),
         **_figures(leak),
-        "live_blocks": leak.live_blocks,
-        "paths": leak.paths,
-        "types": list(leak.types),
-        "kinds": list(leak.kinds),
-        "headers": list(map(frame_data, leak.headers)),
-        "stack": list(map(frame_data, leak.frames)),
-        "suppressed_because": suppression.reason if suppression is not None else None,
-        "is_known": suppression is not None and suppression.is_built_in,
-    }
+        headers=list(map(frame_data, leak.headers)),
+        stack=list(map(frame_data, leak.frames)),
+        suppressed_because=suppression.reason if suppression is not None else None,
+        is_known=suppression is not None and suppression.is_built_in,
+    )
 
 
 def _type(leak: TypeLeak) -> TypeLeakData:
-    return {
-        "type": leak.type_name,
-        **_figures(leak),
-        "lines": list(map(frame_data, leak.lines)),
-        "line_count": leak.line_count,
-    }
+    return data_of(TypeLeakData, leak, type=leak.type_name, **_figures(leak), lines=list(map(frame_data, leak.lines)))
 
 
 def _figures(leak: Leak | TypeLeak) -> GrowthData:
-    return {
-        "processes": list(leak.pids),
-        "bytes_per_moment": round(leak.bytes_per_moment),
-        "lower_bytes_per_moment": round(leak.lower_bytes_per_moment),
-        "live_bytes": leak.live_bytes,
-        "grown_bytes": leak.grown_bytes,
-        "oldest_moment": leak.oldest,
-        "p": leak.p,
-        "held_by": leak.held_by or None,
-    }
+    return data_of(
+        GrowthData,
+        leak,
+        processes=leak.pids,
+        bytes_per_moment=round(leak.bytes_per_moment),
+        lower_bytes_per_moment=round(leak.lower_bytes_per_moment),
+        oldest_moment=leak.oldest,
+        held_by=leak.held_by or None,
+    )

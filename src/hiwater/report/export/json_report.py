@@ -30,7 +30,7 @@ from hiwater.capture.paths import Ints
 from hiwater.capture.residency_snapshots import highest
 from hiwater.capture.snapshot import Holdings
 from hiwater.report import advice, job_data
-from hiwater.report.document import frame_data, text_of
+from hiwater.report.document import data_of, frame_data, text_of
 from hiwater.report.export import json_devices
 from hiwater.report.export import report_document as document
 from hiwater.report.headline import parts
@@ -218,30 +218,18 @@ def summary(report: Report, place: Place) -> document.SummaryData:
 
 
 def _process(report: Report) -> document.ProcessData:
-    process = report.capture.process
-    return {
-        "pid": process.pid,
-        "argv": list(process.argv),
-        "python": process.python,
-        "hiwater": process.hiwater,
-        "mode": process.mode,
-        "sample_bytes": process.sample_bytes,
-        "ended": process.ended,
-        "exit_code": process.exit_code,
-        "signal": None if report.signal is None else signal_name(report.signal),
-        "ended_by": process.ended_by,
-        "words": report.ending_words,
-        "stop_reason": process.stop_reason,
-        "host": report.capture.facts.get("host", ""),
-        "rank": report.capture.facts.get("rank"),
-        "allocator": report.capture.facts.get("allocator"),
-        "own_code": report.capture.own_code or None,
-        "started_at": _date(process.started_unix_ns),
-        "duration_ns": process.duration_ns,
-        "parent_pid": process.parent_pid,
-        "started_by": process.started_by,
-        "inherited_bytes": process.inherited_bytes,
-    }
+    process, facts = report.capture.process, report.capture.facts
+    return data_of(
+        document.ProcessData,
+        process,
+        signal=None if report.signal is None else signal_name(report.signal),
+        words=report.ending_words,
+        host=facts.get("host", ""),
+        rank=facts.get("rank"),
+        allocator=facts.get("allocator"),
+        own_code=report.capture.own_code or None,
+        started_at=_date(process.started_unix_ns),
+    )
 
 
 def _date(unix_ns: int) -> str | None:
@@ -254,18 +242,7 @@ def _date(unix_ns: int) -> str | None:
 
 def _watched(process: WatchedProcess) -> document.WatchedData:
     """A process that was watched from outside, without its samples: `hiwater.open(...).processes` has those."""
-    return {
-        "pid": process.pid,
-        "parent_pid": process.parent_pid,
-        "name": process.name,
-        "command": list(process.command),
-        "start_ns": process.start_ns,
-        "end_ns": process.end_ns,
-        "peak_bytes": process.peak_bytes,
-        "exact": process.exact,
-        "exit_status": process.exit_status,
-        "samples": len(process.at_ns),
-    }
+    return data_of(document.WatchedData, process, samples=len(process.at_ns))
 
 
 def _refusals(capture: Capture, place: Place) -> document.RefusalsData:
@@ -287,8 +264,7 @@ def _residency_snapshot(snapshot: ResidencySnapshot | None, place: Place) -> doc
         }
         for block in snapshot.large
     ]  # fmt: skip
-    parts = list(snapshot.parts)
-    return {"at_ns": snapshot.at_ns, "resident_bytes": snapshot.resident_bytes, "parts": parts, "large": large}
+    return data_of(document.ResidencyData, snapshot, large=large)
 
 
 def _mappings(report: Report) -> list[document.ListedData]:
@@ -310,28 +286,18 @@ def _lines(ranking: Ranking) -> document.LinesData:
 
 
 def _line(row: UserLine) -> document.UserLineData:
-    return {
-        **frame_data(row.frame),
-        "group": row.group,
-        "bytes": row.bytes,
-        "blocks": row.blocks,
-        "untouched_bytes": row.untouched_bytes,
-        "standard_error_bytes": row.standard_error_bytes,
-        "library": row.library,
-        "library_bytes": row.library_bytes,
-    }
+    return data_of(document.UserLineData, row, **frame_data(row.frame))
 
 
 def _groups(report: Report) -> list[document.GroupData]:
     return [
-        {
+        data_of(
+            document.GroupData,
+            row,
             **frame_data(row.frame),
-            "self_bytes": row.self_bytes,
-            "self_blocks": row.self_blocks,
-            "total_bytes": row.total_bytes,
-            "self_standard_error_bytes": row.self_error_bytes,
-            "total_standard_error_bytes": row.total_error_bytes,
-        }
+            self_standard_error_bytes=row.self_error_bytes,
+            total_standard_error_bytes=row.total_error_bytes,
+        )
         for row in by(report.capture.tables, report.holdings, report.grouping)
     ]
 

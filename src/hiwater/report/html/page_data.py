@@ -6,6 +6,7 @@ The page has the peak, the end and every slice of its captures, and can show the
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import cast
 
 import numpy as np
 
@@ -23,7 +24,7 @@ from hiwater.capture.markers import REFUSED, Marker
 from hiwater.capture.ownership import IMPORT_SYSTEM
 from hiwater.capture.paths import Frame, Ints, numbered
 from hiwater.report.diff_request import DiffReport, headline_data, notes, resident_exactness
-from hiwater.report.document import FrameData, frame_data
+from hiwater.report.document import FrameData, data_of, frame_data
 from hiwater.report.export.json_diff import figure_of
 from hiwater.report.export.json_holders import group_data, type_data
 from hiwater.report.export.json_report import summary
@@ -73,21 +74,18 @@ def _compared(
 ) -> document.CaptureData:
     """The later capture of a comparison. It has the stacks of both, unless one of them was only watched from
     outside."""
-    before, after = diff.sides(comparison)
+    (before, after), earlier = diff.sides(comparison), comparison.before
     compared: document.ComparisonData = {
-        "before": {
-            "name": printable(str(comparison.before.path), _LONGEST_NAME),
-            "title": printable(before.title, _LONGEST_NAME),
-            "python": comparison.before.process.python,
-            "pid": comparison.before.process.pid,
-            "mode": comparison.before.process.mode,
-            "sample_bytes": comparison.before.process.sample_bytes,
-            "duration_ns": comparison.before.process.duration_ns,
-            "exactness": before.exactness(comparison.before.peak),
-            "resident_exactness": resident_exactness(comparison.before),
-            "peak_ns": comparison.before.peak.at_ns,
-            "asked_ns": comparison.before_snapshot.at_ns,
-        },
+        "before": data_of(
+            document.EarlierData,
+            earlier.process,
+            name=printable(str(earlier.path), _LONGEST_NAME),
+            title=printable(before.title, _LONGEST_NAME),
+            exactness=before.exactness(earlier.peak),
+            resident_exactness=resident_exactness(earlier),
+            peak_ns=earlier.peak.at_ns,
+            asked_ns=comparison.before_snapshot.at_ns,
+        ),
         "after": {"name": printable(str(comparison.after.path), _LONGEST_NAME)},
         "headline": headline_data(comparison),
         "peak": figure_of(comparison.peak),
@@ -344,11 +342,6 @@ def _user_lines(
 
 
 def _slices(capture: Capture, columns: PackedColumns) -> document.SliceColumns:
-    slices = capture.slices
-    return {
-        "start_ns": columns.add([piece.start_ns for piece in slices]),
-        "end_ns": columns.add([piece.end_ns for piece in slices]),
-        "peak_ns": columns.add([piece.peak_ns for piece in slices]),
-        "peak_bytes": columns.add([piece.peak_bytes for piece in slices]),
-        "unlisted_bytes": columns.add([piece.unlisted_bytes for piece in slices]),
-    }
+    names = document.SliceColumns.__annotations__
+    packed = {name: columns.add([getattr(piece, name) for piece in capture.slices]) for name in names}
+    return cast("document.SliceColumns", packed)
