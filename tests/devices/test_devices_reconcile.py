@@ -130,17 +130,6 @@ def test_private_pools_come_from_a_snapshot_or_torch_2_13s_counter():
     assert (found["cached"], found["private pools"]) == (6 * MIB, 3 * MIB)
 
 
-def test_memory_that_waits_for_a_stream_is_counted_once():
-    """900 MiB in use and 10 waiting, each block rounded up by a hundredth: `allocated` has fallen, `active` and
-    `requested` not yet."""
-    flat = stats(900 * MIB + 10 * MIB, 909 * MIB, 909 * MIB + 10 * MIB + MIB // 10, 0, 1000 * MIB)
-    terms = {term.name: term.bytes for term in reconcile.reconcile("cuda:0", flat).terms}
-    assert terms["waiting for a stream"] == 10 * MIB + MIB // 10
-    assert terms["rounding"] == 9 * MIB + MIB // 10  # that of what waits, too: no counter tells it
-    assert terms["tensors, requested"] == 900 * MIB - MIB // 10
-    assert terms["cached"] == 1000 * MIB - 919 * MIB - MIB // 10
-
-
 def test_the_context_is_a_term_where_it_was_seen_by_itself():
     found = reconcile.reconcile(
         "cuda:0", stats(reserved=MIB), context_bytes=400 * MIB, process=ProcessOnCard(500 * MIB, "", 0)

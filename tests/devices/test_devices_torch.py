@@ -8,7 +8,7 @@ import pytest
 import hiwater
 import hiwater.compat
 from hiwater.errors import MeterUnavailable
-from hiwater.meters import device_names, devices
+from hiwater.meters import device_names
 from hiwater.scopes.manager import ScopeManager
 from hiwater.scopes.scope import Scope
 from recording import rounds
@@ -156,19 +156,6 @@ def test_a_device_that_comes_into_use_within_a_scope_counts_from_0(cuda):
     assert "began to use the device during the scope" in inner.usage.gpu[0].reason
     assert "began to use" in str(outer) and "began to use" not in str(later)
     assert "gpu" not in outer.usage.unmeasured
-
-
-def test_statistics_of_private_pools_have_four_parts(cuda):
-    cuda.initialise()
-    with cuda[0].private_pool((0, 1)):
-        cuda[0].malloc(3 * MIB)
-    torch_backend = devices.backend("torch")
-    flat = torch_backend.statistics(torch_backend.device("cuda:0"))
-    assert flat["reserved_bytes_by_private_pools.0_1.large_pool.current"] == 20 * MIB
-    assert flat["num_oom_rejections"] == 0
-    with hiwater.track(meters=("torch:cuda:0:reserved_bytes_by_private_pools.0_1.large_pool",)) as t:
-        pass
-    assert t.usage.gpu[0].peak_bytes == 20 * MIB
 
 
 def test_any_statistic_with_a_peak_may_be_asked_for(cuda):

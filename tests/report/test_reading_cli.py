@@ -10,15 +10,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import hiwater.errors
-from capture_builder import DIRECTORY_OFFSET, EXTENT_BYTES, FIRST_EXTENT_OFFSET, HEADER_BYTES, Recording
+from capture_builder import FIRST_EXTENT_OFFSET, HEADER_BYTES, Recording
 from example_captures import small
 from hiwater.cli import main, report
 from hiwater.cli.output import BINARY
-from recording import rounds
 
 FORMATS = tuple(name for name in report.FORMATS if name not in BINARY)  # those: test_exports.py, test_plot.py
 PROGRAM = "import sys; from hiwater.cli import main; sys.exit(main(['report', *sys.argv[1:]]))"
@@ -84,13 +81,18 @@ def one_line(capfd: pytest.CaptureFixture[str]) -> str:
 
 
 @pytest.mark.parametrize(
-    ("formats", "words"),
-    [(("docx",), "unknown format 'docx'; choose one of text"), (("json", "csv"), "given 2 times (json, csv)")],
+    ("asked", "words"),
+    [
+        (("--format", "docx"), "unknown format 'docx'; choose one of text"),
+        (("--format", "json", "--format", "csv"), "given 2 times (json, csv)"),
+        (("--html", "--tree"), "given 2 times (html, tree)"),
+        (("--full", "--tree"), "--full is for text, and not for tree"),
+        (("--html", "--open", "-o", "-"), "--open needs a file"),
+    ],
 )
-def test_an_unknown_format_and_two_formats_are_one_line(
-    capture: Path, formats: tuple[str, ...], words: str, capfd: pytest.CaptureFixture[str]
+def test_formats_that_cannot_be_are_one_line(
+    capture: Path, asked: tuple[str, ...], words: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    asked = [word for name in formats for word in ("--format", name)]
     assert typed(capture, *asked) == 2
     assert words in one_line(capfd)
 
@@ -177,16 +179,6 @@ def test_formats_for_other_programs_go_beside_the_capture(
     assert capfd.readouterr().out.endswith(f"{merged.parent / 'all'}.{name.name}{suffix}\n")
 
 
-def test_requests_that_contradict_each_other_are_refused(capture: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    for words, said in (
-        (("--full", "--tree"), "--full is for text, and not for tree"),
-        (("--html", "--tree"), "given 2 times (html, tree)"),
-        (("--html", "--open", "-o", "-"), "--open needs a file"),
-    ):  # fmt: skip
-        assert typed(capture, *words) == 2
-        assert said in one_line(capfd)
-
-
 @pytest.mark.parametrize("words", [(), ("--at", "end"), ("--by", "function"), ("--kind", "python")])
 def test_the_report_is_forty_lines_at_most(
     capture: Path, words: tuple[str, ...], capfd: pytest.CaptureFixture[str]
@@ -266,34 +258,6 @@ def test_a_terminal_that_knows_ascii_only(capture: Path, output_format: str) -> 
 def test_help_loads_neither_numpy_nor_rich() -> None:
     code = "import sys; from hiwater.cli import report; assert not {'numpy', 'rich'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], env=environment(), check=True)
-
-
-WHOLE = small().to_bytes(shuffle=2)
-
-
-@settings(max_examples=rounds(120))
-@given(st.data())
-def test_a_damaged_capture_is_reported_or_refused(
-    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
-) -> None:
-    """Through the whole of it: any damage, any format, any moment; an exit code of 0 or 2 and never an exception."""
-    places = [(0, 1024), (HEADER_BYTES, 6000), (DIRECTORY_OFFSET, 64)]
-    extents = (len(WHOLE) - FIRST_EXTENT_OFFSET) // EXTENT_BYTES
-    places += [(FIRST_EXTENT_OFFSET + number * EXTENT_BYTES, 500) for number in range(extents)]
-    start, length = data.draw(st.sampled_from(places))
-    at = start + data.draw(st.integers(0, length - 8)) // 4 * 4
-    junk = data.draw(st.sampled_from((b"\0" * 8, b"\xff" * 8, b"\x7f" * 8, b"\x01\0\0\0", b"\xff" * 4)))
-    path = tmp_path_factory.mktemp("damage") / "run.hiw"
-    path.write_bytes(WHOLE[:at] + junk + WHOLE[at + len(junk) :])
-    arguments: list[str | Path] = [
-        path, "--format", data.draw(st.sampled_from(FORMATS)), "--at",
-        data.draw(st.sampled_from(("peak", "end", "0:9"))), "--by",
-        data.draw(st.sampled_from(("stack", "function", "line", "file", "module", "thread", "task"))), "-o",
-        path.parent / "out",
-    ]  # fmt: skip
-    if data.draw(st.booleans()):
-        arguments.append("--inverted")
-    assert typed(*arguments) in (0, 2)
 
 
 def test_errors_are_one_tree_with_slugs_and_remedies() -> None:

@@ -17,13 +17,13 @@ from example_captures import each_hostile_name, hostile, program, small
 from hiwater.analysis.call_tree import Grouping
 from hiwater.analysis.source import Sources
 from hiwater.capture import Capture
-from hiwater.report.export import collapsed, svg
+from hiwater.report.export import collapsed, csv_rows, svg
 from hiwater.report.formatting import printable, size
 from hiwater.report.text import full, overview, table, tree
 from json_paths import frames_of, tuples_of
 from page_reader import Page, page_of
 from recording import rounds
-from written_reports import as_json, report, shown
+from written_reports import as_csv, as_json, as_pprof, as_speedscope, report, shown
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -145,6 +145,9 @@ def test_hostile_names_stay_names(name: str, by: Grouping | None) -> None:
     assert lines[0].count(";") == (
         1 if by in (None, Grouping.stack, Grouping.line, Grouping.function) else lines[0].count(";")
     )
+    assert len(as_csv(what)) == len(shown(csv_rows, [what]).splitlines()) - 1 > 0
+    assert as_speedscope(what)["profiles"][0]["weights"] == [1000]
+    assert as_pprof(what).sample[0].value[3] == 1000
     for view in (overview, full, tree, table):
         out = shown(view, what)
         assert not re.search("[\x00-\x09\x0b-\x1f\x7f\u202a-\u202e\u2066-\u2069\u2028\ud800-\udfff]", out)
@@ -288,6 +291,8 @@ def test_trees_of_very_deep_stacks_are_drawn() -> None:
 def test_an_empty_recording_has_every_look() -> None:
     what = report(Recording())
     assert as_json(what)["stacks"] == [] and shown(collapsed, what) == ""
+    assert as_csv(what) == [] and len(as_pprof(what).sample) == 0
+    assert as_speedscope(what)["profiles"][0]["samples"] == []
     for view in (overview, full, tree, table, svg):
         assert "0 B" in shown(view, what)
 
