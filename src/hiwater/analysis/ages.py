@@ -10,12 +10,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hiwater.analysis import sums
 from hiwater.analysis.holders import accounts_search
 from hiwater.analysis.user_lines import Group, rows_of_paths
 from hiwater.capture.format import KINDS
 from hiwater.capture.layout import is_counted
-from hiwater.capture.paths import Frame, Ints
+from hiwater.capture.paths import Frame, Ints, sum_at
 from hiwater.capture.references import Records
 from hiwater.capture.snapshot import Snapshot
 from hiwater.capture.tables import Tables
@@ -87,12 +86,12 @@ def survivors(snapshot: Snapshot, kind: str = "all", *, described: int) -> list[
     accounts = np.flatnonzero(wanted & (snapshot.bytes > 0))
     found = rows_of_paths(tables, tables.account_node[accounts])
     size, blocks = snapshot.bytes[accounts], snapshot.blocks[accounts]
-    total, count = (sums.sum_at(len(found.rows), found.row, values) for values in (size, blocks))
+    total, count = (sum_at(len(found.rows), found.row, values) for values in (size, blocks))
     quarter = quarters(tables, snapshot.at_ns)
     if quarter is not None:
         known = quarter[accounts] >= 0
         place_of = (found.row * PARTS + quarter[accounts])[known]
-        by_age = sums.sum_at(len(found.rows) * PARTS, place_of, size[known])
+        by_age = sum_at(len(found.rows) * PARTS, place_of, size[known])
     search = accounts_search(tables)
     rows = []
     for place, row in enumerate(np.argsort(-total, kind="stable").tolist()):

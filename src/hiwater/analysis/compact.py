@@ -20,7 +20,7 @@ from hiwater.analysis import sums
 from hiwater.analysis.call_tree import Grouping, build_call_tree, follow
 from hiwater.capture import Capture, Frame
 from hiwater.capture.format import KINDS
-from hiwater.capture.paths import Ints
+from hiwater.capture.paths import Ints, sum_at
 from hiwater.capture.tables import Tables
 
 MERGED_FRAME = Frame("[smaller stacks]", "", 0)
@@ -84,8 +84,8 @@ def compact(capture: Capture, limits: Limits | None = None) -> CompactedCapture:
     length = len(shape.holder_node)
     key = changes.slice * length + shape.holder_of_account[changes.account]
     distinct, back = np.unique(key, return_inverse=True)
-    entry_bytes = sums.sum_at(len(distinct), back, changes.bytes)
-    entry_blocks = sums.sum_at(len(distinct), back, changes.blocks)
+    entry_bytes = sum_at(len(distinct), back, changes.bytes)
+    entry_blocks = sum_at(len(distinct), back, changes.blocks)
     differs = (entry_bytes != 0) | (entry_blocks != 0)
     merged = is_used & ~is_kept
     return CompactedCapture(
@@ -97,7 +97,7 @@ def compact(capture: Capture, limits: Limits | None = None) -> CompactedCapture:
         shape.holder_node,
         shape.holder_kind,
         shape.holder_is_sampled,
-        {name: sums.sum_at(length, shape.holder_of_account, values) for name, values in columns.items()},
+        {name: sum_at(length, shape.holder_of_account, values) for name, values in columns.items()},
         (distinct // length)[differs],
         (distinct % length)[differs],
         entry_bytes[differs],
@@ -147,8 +147,8 @@ def _changes(capture: Capture) -> _Changes:
     change_bytes, change_blocks = _differences(values, by_account, is_same), _differences(blocks, by_account, is_same)
     length = len(capture.tables.account_node)
     last = capture.of_slice(capture.slices[-1])
-    open_bytes = last.bytes - sums.sum_at(length, account, change_bytes)
-    open_blocks = last.blocks - sums.sum_at(length, account, change_blocks)
+    open_bytes = last.bytes - sum_at(length, account, change_bytes)
+    open_blocks = last.blocks - sum_at(length, account, change_blocks)
     changed = np.flatnonzero((open_bytes != 0) | (open_blocks != 0))
     return _Changes(
         np.append(number, np.full(len(changed), len(slices))),

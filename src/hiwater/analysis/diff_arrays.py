@@ -20,7 +20,7 @@ from hiwater.analysis.diff import MatchedComparison, PathNumbers, is_comprehensi
 from hiwater.analysis.matching import Key, Matching
 from hiwater.analysis.naming import function_of
 from hiwater.capture import Capture, Frame
-from hiwater.capture.paths import Ints
+from hiwater.capture.paths import Ints, sum_at
 
 _Place = tuple[int, int, bool]  # thread, path, whether its last frame is a comprehension's
 
@@ -71,7 +71,7 @@ def compact_diff(comparison: MatchedComparison, limits: Limits | None = None) ->
 
 def _summed(length: int, index: Ints, values: Ints) -> Ints:
     counts = index >= 0
-    return sums.sum_at(length, index[counts], values[counts])
+    return sum_at(length, index[counts], values[counts])
 
 
 class _Side:

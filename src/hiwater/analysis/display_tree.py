@@ -10,7 +10,7 @@ from hiwater.analysis import sums
 from hiwater.analysis.call_tree import CallTree
 from hiwater.capture.format import COUNTED_KINDS
 from hiwater.capture.layout import is_counted
-from hiwater.capture.paths import Frame, Ints
+from hiwater.capture.paths import Frame, Ints, sum_at
 from hiwater.capture.snapshot import Holdings
 
 _FIGURES = 3 + len(COUNTED_KINDS)  # bytes, blocks, bytes of sampled blocks, bytes of each counted kind
@@ -92,7 +92,7 @@ class _Upright:
         length, visits = len(call_tree.parent), sums.walk(call_tree.parent)
         columns = []
         for column in range(_FIGURES):
-            own = sums.sum_at(length, place, figures[:, column])
+            own = sum_at(length, place, figures[:, column])
             columns.append(sums.sum_below(visits, own) if own.any() else own)
         self._key = call_tree.key
         self._totals = np.stack(columns, axis=1)

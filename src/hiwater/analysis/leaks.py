@@ -38,7 +38,7 @@ from hiwater.analysis.user_lines import Group, rows_of_paths
 from hiwater.capture import Capture
 from hiwater.capture.format import KINDS
 from hiwater.capture.layout import is_counted
-from hiwater.capture.paths import Frame, Ints
+from hiwater.capture.paths import Frame, Ints, sum_at
 from hiwater.capture.tables import Tables
 
 _FEWEST = 8  # snapshots: with fewer, the exact test cannot reach the level for more than a few call paths
@@ -139,7 +139,7 @@ class _PathGrowth(Growth):
         distinct, group = group_of_accounts(tables)
         wanted = moments.slice.tolist()
         last, blocks = next(live_at(tables, wanted[-1:]))
-        live = sums.sum_at(len(distinct), group, np.where(is_counted(tables.account_kind), last, 0))
+        live = sum_at(len(distinct), group, np.where(is_counted(tables.account_kind), last, 0))
         large = np.flatnonzero(live >= LEAST_BYTES)
         row_of = np.full(len(distinct), -1, np.int64)
         row_of[large] = np.arange(len(large))
@@ -159,7 +159,7 @@ class _PathGrowth(Growth):
         self.kind: Ints = distinct[large] % len(KINDS)
 
     def _sums(self, values: Ints) -> Ints:
-        return sums.sum_at(len(self.live_bytes), self._row, values[self._accounts])
+        return sum_at(len(self.live_bytes), self._row, values[self._accounts])
 
     def accounts_of(self, rows: list[int]) -> Ints:
         return self._accounts[np.isin(self._row, rows)]
@@ -232,11 +232,11 @@ def _nodes_at_fault(tables: Tables, growth: _PathGrowth, leaking: list[int]) -> 
     parent = tables.paths.parent
     total = tables["accounts"]["total_bytes"].astype(np.int64)
     on_line, of_leaks = (
-        sums.sum_upwards(parent, sums.sum_at(len(nodes), tables.account_node[chosen], total[chosen]))
+        sums.sum_upwards(parent, sum_at(len(nodes), tables.account_node[chosen], total[chosen]))
         for chosen in (np.arange(len(total)), growth.accounts_of(leaking))
     )
     _, line = np.unique(nodes["code"].astype(np.int64) << 32 | nodes["line"], return_inverse=True)
-    on_line, of_leaks = (sums.sum_at(int(line.max()) + 1, line, values) for values in (on_line, of_leaks))
+    on_line, of_leaks = (sum_at(int(line.max()) + 1, line, values) for values in (on_line, of_leaks))
     is_own = tables.is_own_code.tolist()
     code = nodes["code"].tolist()
 

@@ -16,7 +16,7 @@ from hiwater.analysis.call_tree import CallTree, Grouping, build_call_tree
 from hiwater.capture import Snapshot
 from hiwater.capture.format import KINDS
 from hiwater.capture.layout import is_counted
-from hiwater.capture.paths import Ints
+from hiwater.capture.paths import Ints, sum_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,12 +96,12 @@ class _Places:
 
     def totals(self, below: Ints) -> Ints:
         """For each of `keys`, the sum of its outermost nodes."""
-        return sums.sum_at(len(self.keys), self._row, below[self._outer])
+        return sum_at(len(self.keys), self._row, below[self._outer])
 
     def themselves(self, values: Ints) -> Ints:
         """For each of `keys`, the sum of all its nodes without those below them."""
         nodes = np.flatnonzero((values != 0) & (self._key >= 0))
-        return sums.sum_at(len(self.keys), np.searchsorted(self.keys, self._key[nodes]), values[nodes])
+        return sum_at(len(self.keys), np.searchsorted(self.keys, self._key[nodes]), values[nodes])
 
 
 def _columns(snapshot: Snapshot, end: Snapshot, kind: str, call_tree: CallTree) -> Iterator[tuple[str, Ints]]:
@@ -117,4 +117,4 @@ def _columns(snapshot: Snapshot, end: Snapshot, kind: str, call_tree: CallTree) 
         "temporaries": peaks["temporaries"][: len(kinds)],
     }  # fmt: skip
     for name, of_accounts in columns.items():
-        yield name, sums.sum_at(len(call_tree.parent), place, of_accounts[wanted].astype(np.int64))
+        yield name, sum_at(len(call_tree.parent), place, of_accounts[wanted].astype(np.int64))

@@ -14,7 +14,6 @@ import numpy as np
 from hiwater._os.headline import OTHER_CODE
 from hiwater._os.procfs import command_of, proportional_bytes, resident_bytes_of
 from hiwater._os.signals import signal_name
-from hiwater.analysis import sums
 from hiwater.analysis.source import Sources
 from hiwater.analysis.user_lines import Group, PathRows, rows_of_paths
 from hiwater.capture import Capture, program, slices
@@ -22,7 +21,7 @@ from hiwater.capture.devices import DeviceMemory, read_devices
 from hiwater.capture.follow import Follower
 from hiwater.capture.format import COUNTED_KINDS
 from hiwater.capture.limits import suspects
-from hiwater.capture.paths import Frame, Ints
+from hiwater.capture.paths import Frame, Ints, sum_at
 from hiwater.capture.process import STATE_FAILED, STATE_RECORDING, is_waiting_child
 from hiwater.capture.snapshot import Holdings, Snapshot, Stacks
 from hiwater.capture.tables import Tables
@@ -330,7 +329,7 @@ class _Sums:
     def __init__(self, holdings: Holdings, index: Ints, length: int) -> None:
         self._holdings = holdings
         columns = (holdings.bytes, holdings.blocks, holdings.sampled)
-        self._bytes, self._blocks, self._sampled = (sums.sum_at(length, index, values) for values in columns)
+        self._bytes, self._blocks, self._sampled = (sum_at(length, index, values) for values in columns)
 
     def row(self, number: int, name: str, frame: Frame | None) -> Row:
         error = self._holdings.standard_error(int(self._sampled[number]))

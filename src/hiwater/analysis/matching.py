@@ -24,6 +24,7 @@ from hiwater.analysis import sums
 from hiwater.analysis.call_tree import functions_of_codes
 from hiwater.analysis.naming import function_of, place_of
 from hiwater.capture import Capture, Frame, program
+from hiwater.capture.paths import sum_at
 from hiwater.capture.tables import Tables
 
 SourceText = Callable[[str, int], str]  # the text of a line of a file; "" where it is not known as it was when it ran
@@ -194,7 +195,7 @@ def _weight(here: LineFacts, there: LineFacts) -> float:
 def _allocated(tables: Tables) -> list[int]:
     """For each node, the bytes that it and what it called allocated over the whole recording."""
     accounts = tables["accounts"]
-    own = sums.sum_at(len(tables["nodes"]), accounts["node"].astype(np.int64), accounts["total_bytes"].astype(np.int64))
+    own = sum_at(len(tables["nodes"]), accounts["node"].astype(np.int64), accounts["total_bytes"].astype(np.int64))
     total: list[int] = sums.sum_upwards(tables.paths.parent, own).tolist()
     return total
 

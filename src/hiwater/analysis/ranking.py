@@ -8,7 +8,7 @@ import numpy as np
 
 from hiwater.analysis import sums
 from hiwater.analysis.call_tree import CallTree, Grouping, build_call_tree
-from hiwater.capture.paths import Frame
+from hiwater.capture.paths import Frame, sum_at
 from hiwater.capture.snapshot import Holdings
 from hiwater.capture.tables import Tables
 
@@ -32,7 +32,7 @@ def rank(call_tree: CallTree, holdings: Holdings) -> list[RankedRow]:
     leaf = call_tree.place[holdings.node]
     length = len(call_tree.parent)
     own, blocks, sampled = (
-        sums.sum_at(length, leaf, values) for values in (holdings.bytes, holdings.blocks, holdings.sampled)
+        sum_at(length, leaf, values) for values in (holdings.bytes, holdings.blocks, holdings.sampled)
     )
     visits = sums.walk(call_tree.parent)
     total = sums.sum_below(visits, own)
@@ -45,13 +45,13 @@ def rank(call_tree: CallTree, holdings: Holdings) -> list[RankedRow]:
     outer = sums.outermost(visits, key_of_stand)
     outer = outer[stands[outer]]
     own_of, blocks_of, sampled_of = (
-        sums.sum_at(nothing + 2, key, np.where(stands, values, 0)) for values in (own, blocks, sampled)
+        sum_at(nothing + 2, key, np.where(stands, values, 0)) for values in (own, blocks, sampled)
     )
-    total_of = sums.sum_at(nothing + 2, key[outer], total[outer])
+    total_of = sum_at(nothing + 2, key[outer], total[outer])
     total_of[nothing] = own[0] if length else 0
     below_of = sampled_of  # all zeros where nothing was sampled
     if holdings.sample_bytes:
-        below_of = sums.sum_at(nothing + 2, key[outer], sums.sum_below(visits, sampled)[outer])
+        below_of = sum_at(nothing + 2, key[outer], sums.sum_below(visits, sampled)[outer])
     shown = np.flatnonzero((own_of != 0) | (blocks_of != 0) | (total_of != 0))
     rows = [
         RankedRow(

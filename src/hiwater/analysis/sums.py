@@ -13,14 +13,6 @@ from hiwater.capture.paths import Ints
 _FEW_LEVELS = 4096  # up to here, a pass for each level is faster than a step for each node
 
 
-def sum_at(length: int, index: Ints, values: Ints) -> Ints:
-    """An int64 array of `length`: element i is the sum of the `values` whose `index` is i. numpy's bincount would
-    compute in floats."""
-    summed = np.zeros(length, np.int64)
-    np.add.at(summed, index, values)
-    return summed
-
-
 def depths(parent: Ints) -> Ints:
     """The depth of each node: its steps from node 0. Each pass doubles the distance: a stack 5,000 deep takes 13
     passes."""

@@ -12,14 +12,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hiwater.analysis import sums
 from hiwater.analysis.call_tree import follow
 from hiwater.analysis.growth import LEAST_BYTES, Growth, Moments, by_interval, group_of_accounts, live_at
 from hiwater.analysis.headers import Grown
 from hiwater.analysis.holders import AccountsSearch
 from hiwater.analysis.suppressions import Suppression
 from hiwater.analysis.user_lines import Bools, Group, rows_of_paths
-from hiwater.capture.paths import Frame, Ints
+from hiwater.capture.paths import Frame, Ints, sum_at
 from hiwater.capture.tables import Tables
 
 _MOST_LINES = 3
@@ -74,12 +73,12 @@ class _Parts:
     def __init__(self, tables: Tables, search: AccountsSearch, but: Ints, suppressions: Sequence[Suppression]) -> None:
         names, account, of_type, size = search.bytes_by_type()
         self._group = group_of_accounts(tables)[1]
-        self._in_group: Ints = sums.sum_at(int(self._group.max(initial=0)) + 1, self._group[account], size)
+        self._in_group: Ints = sum_at(int(self._group.max(initial=0)) + 1, self._group[account], size)
         is_left_out = _suppressed(tables, suppressions)
         is_left_out[but] = True
         is_left_out[0] = True  # allocated before the recording, or not in the sample
         chosen = np.flatnonzero(~is_left_out[account] & (of_type != names.index("")))
-        large = np.flatnonzero(sums.sum_at(len(names), of_type[chosen], size[chosen]) >= LEAST_BYTES)
+        large = np.flatnonzero(sum_at(len(names), of_type[chosen], size[chosen]) >= LEAST_BYTES)
         chosen = chosen[np.isin(of_type[chosen], large)]
         self.names = [names[number] for number in large.tolist()]
         self._account, self._size = account[chosen], size[chosen]
@@ -89,10 +88,10 @@ class _Parts:
         """The live bytes of each type at each snapshot."""
         pairs, back = np.unique(self._group[self._account] * (len(self.names) + 1) + self._row, return_inverse=True)
         group, row = np.divmod(pairs, len(self.names) + 1)
-        part = sums.sum_at(len(pairs), back, self._size) / self._in_group[group]
+        part = sum_at(len(pairs), back, self._size) / self._in_group[group]
         series = np.zeros((len(self.names), len(moments.slice)), np.int64)
         for number, (values, _) in enumerate(live_at(tables, moments.slice.tolist())):
-            live = sums.sum_at(len(self._in_group), self._group, values)
+            live = sum_at(len(self._in_group), self._group, values)
             series[:, number] = np.bincount(row, live[group] * part, len(self.names))
         return series
 
@@ -108,7 +107,7 @@ class _Parts:
         """The lines that allocated objects of a type, most bytes first; the user's own before other code."""
         is_of = self._row == row
         found = rows_of_paths(tables, tables.account_node[self._account[is_of]])
-        total = sums.sum_at(len(found.rows), found.row, self._size[is_of])
+        total = sum_at(len(found.rows), found.row, self._size[is_of])
         order = sorted(
             range(len(found.rows)), key=lambda one: (found.rows[one][0] not in (Group.line, Group.waited), -total[one])
         )

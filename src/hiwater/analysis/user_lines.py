@@ -22,12 +22,11 @@ import numpy as np
 import numpy.typing as npt
 
 from hiwater._os.headline import BEFORE
-from hiwater.analysis import sums
 from hiwater.analysis.call_tree import follow
 from hiwater.analysis.naming import function_of, mapping_library, module_of
 from hiwater.capture.format import CODE_LABEL, CODE_WAIT, WAITED_FOR
 from hiwater.capture.ownership import IMPORTS, LIBRARY, OWN, RUN
-from hiwater.capture.paths import Frame, Ints, numbered
+from hiwater.capture.paths import Frame, Ints, numbered, sum_at
 from hiwater.capture.snapshot import Holdings
 from hiwater.capture.tables import Tables
 from hiwater.capture.untouched import never_touched, untouched_of
@@ -153,7 +152,7 @@ def rank_lines(tables: Tables, holdings: Holdings, never: Mapping[int, int] | No
     part = np.where(package == 0, 0, held)
     library, library_bytes = _largest_part(row_of, padded(package), padded(part), len(key))
     columns = (
-        sums.sum_at(len(key), row, values)
+        sum_at(len(key), row, values)
         for row, values in (
             (held_row, held), (held_row, holdings.blocks), (apart_row, untouched[apart]), (held_row, holdings.sampled),
         )
@@ -211,7 +210,7 @@ def _largest_part(row_of: Ints, part_of: Ints, values: Ints, rows: int) -> tuple
     # One number each: rows of a matrix sort ten times slower.
     pairs, back = np.unique(row_of * parts + part_of, return_inverse=True)
     row, part = np.divmod(pairs, parts)
-    summed = sums.sum_at(len(pairs), back, values)
+    summed = sum_at(len(pairs), back, values)
     order = np.lexsort((part, -summed, row))
     first = order[np.searchsorted(row[order], np.arange(rows))]
     return part[first].tolist(), summed[first].tolist()

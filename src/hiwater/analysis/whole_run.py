@@ -22,7 +22,7 @@ from hiwater.capture.at_once import Machine
 from hiwater.capture.format import CODE_THREAD, KINDS
 from hiwater.capture.layout import is_counted
 from hiwater.capture.ownership import LIBRARY
-from hiwater.capture.paths import Ints
+from hiwater.capture.paths import Ints, sum_at
 from hiwater.capture.reader import Contents
 from hiwater.capture.tables import Tables
 from hiwater.capture.untouched import never_touched
@@ -126,14 +126,14 @@ class _Joined:
         parent, code, line, same = _united_nodes(*(np.concatenate(column) for column in zip(*self._nodes, strict=True)))
         node, kind, sampled, held, blocks = (np.concatenate(column) for column in zip(*self.accounts, strict=True))
         if len(parent) > MOST_NODES:
-            kept, place = _largest(parent, sums.sum_at(len(parent), same[node], held))
+            kept, place = _largest(parent, sum_at(len(parent), same[node], held))
             parent, code, line, same = place[parent[kept]], code[kept], line[kept], place[same]
         self._nodes, self._count = [(parent, code, line)], len(parent)
         what, back = np.unique((same[node] * len(KINDS) + kind) * 2 + sampled, return_inverse=True)
         place = what // 2
         self.accounts = [(
             place // len(KINDS), place % len(KINDS), what % 2,
-            sums.sum_at(len(what), back, held), sums.sum_at(len(what), back, blocks),
+            sum_at(len(what), back, held), sum_at(len(what), back, blocks),
         )]  # fmt: skip
         apart, self._untouched = self._untouched, {}
         self._add_untouched((int(same[node]), count) for node, count in apart.items())

@@ -19,7 +19,7 @@ import numpy as np
 
 from hiwater.capture import families, sharing, tracks
 from hiwater.capture.model import Capture
-from hiwater.capture.paths import Ints
+from hiwater.capture.paths import Ints, sum_at
 from hiwater.capture.run_index import ShortProcess
 from hiwater.capture.tracks import Track
 
@@ -201,6 +201,4 @@ def _sum_over_time(steps: Sequence[tuple[Ints, Ints, int]]) -> tuple[Ints, Ints]
         changes += [np.diff(held, prepend=0), np.array([-int(held[-1])], np.int64)]
     at, change = np.concatenate(times), np.concatenate(changes)
     distinct, back = np.unique(at, return_inverse=True)
-    summed = np.zeros(len(distinct), np.int64)
-    np.add.at(summed, back, change)
-    return distinct, np.cumsum(summed)
+    return distinct, np.cumsum(sum_at(len(distinct), back, change))

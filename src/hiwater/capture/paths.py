@@ -20,6 +20,14 @@ Ints = npt.NDArray[np.int64]
 _NAME_SHOWN = 60  # characters of a name in a `__repr__`
 
 
+def sum_at(length: int, index: Ints, values: Ints) -> Ints:
+    """An int64 array of `length`: element i is the sum of the `values` whose `index` is i. numpy's bincount would
+    compute in floats."""
+    summed = np.zeros(length, np.int64)
+    np.add.at(summed, index, values)
+    return summed
+
+
 @dataclass(frozen=True, slots=True)
 class Frame:
     """One frame of a stack. If it is not Python code, `file` is empty and `line` is 0."""

@@ -12,7 +12,7 @@ import numpy as np
 from hiwater._os.sizes import format_size
 from hiwater.capture.format import COUNTED_KINDS, KINDS
 from hiwater.capture.layout import is_counted
-from hiwater.capture.paths import Frame, Ints, Paths, describe_innermost
+from hiwater.capture.paths import Frame, Ints, Paths, describe_innermost, sum_at
 from hiwater.capture.tables import Tables
 from hiwater.errors import CorruptCapture
 
@@ -136,8 +136,7 @@ class Snapshot:
         return self._by_kind(self.blocks)
 
     def _by_kind(self, values: Ints) -> dict[str, int]:
-        sums = np.zeros(len(KINDS), np.int64)
-        np.add.at(sums, self.tables.account_kind, values)
+        sums = sum_at(len(KINDS), self.tables.account_kind, values)
         return dict(zip(KINDS, sums.tolist(), strict=True))
 
     def holdings(self, kind: str = "all") -> Holdings:
@@ -158,10 +157,9 @@ class Snapshot:
         tables = self.tables
         key = tables.account_node[held] * len(KINDS) + tables.account_kind[held]
         places, first, back = np.unique(key, return_index=True, return_inverse=True)
-        count, blocks, sampled = (np.zeros(len(places), np.int64) for _ in range(3))
-        np.add.at(count, back, self.bytes[held])
-        np.add.at(blocks, back, self.blocks[held])
-        np.add.at(sampled, back, np.where(tables.account_is_sampled, self.bytes, 0)[held])
+        of_sampled = np.where(tables.account_is_sampled, self.bytes, 0)
+        columns = (self.bytes, self.blocks, of_sampled)
+        count, blocks, sampled = (sum_at(len(places), back, column[held]) for column in columns)
         order = np.lexsort((first, -count))
         nodes, kinds = tables.account_node[held][first][order], tables.account_kind[held][first][order]
         return Holdings(nodes, kinds, count[order], blocks[order], sampled[order], tables.header["sample_bytes"])

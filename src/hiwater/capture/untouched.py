@@ -10,7 +10,7 @@ import numpy as np
 
 from hiwater.capture import program
 from hiwater.capture.format import KINDS
-from hiwater.capture.paths import Ints
+from hiwater.capture.paths import Ints, sum_at
 from hiwater.capture.snapshot import Holdings, Snapshot
 from hiwater.capture.tables import Tables
 
@@ -57,9 +57,9 @@ def never_touched(tables: Tables) -> dict[int, int]:
         return {}
     at = np.stack([blocks["node"].astype(np.int64), blocks["at_ns"].astype(np.int64)])
     seen, back = np.unique(at, axis=1, return_inverse=True)
-    requested, touched = np.zeros((2, seen.shape[1]), np.int64)
-    np.add.at(requested, back.reshape(-1), blocks["bytes"].astype(np.int64))
-    np.add.at(touched, back.reshape(-1), blocks["touched_bytes"].astype(np.int64))
+    requested, touched = (
+        sum_at(seen.shape[1], back.reshape(-1), blocks[name].astype(np.int64)) for name in ("bytes", "touched_bytes")
+    )
     last_ns = int(at[1].max())
     most: dict[int, _Seen] = {}
     for node, at_ns, size, resident in zip(*seen.tolist(), requested.tolist(), touched.tolist(), strict=True):

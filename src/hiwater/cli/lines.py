@@ -8,7 +8,7 @@ import os
 import sys
 
 from hiwater._os import native, settings
-from hiwater.cli import lines_arguments, program_arguments, standard_output
+from hiwater.cli import lines_arguments, standard_output
 from hiwater.cli.messages import say
 from hiwater.errors import BadRequest, HiwaterError, OutputFailed
 from hiwater.recording import launcher, target
@@ -25,9 +25,8 @@ def main(words: Sequence[str]) -> int:
     """Run the command line `words`. Returns the exit code, or raises the exception with which the program ended."""
     try:
         arguments = lines_arguments.parse(words, settings.here())
-        if arguments.help or arguments.usual:
-            text = lines_arguments.HELP
-            return standard_output.write(text if arguments.help else program_arguments.usual_options(text))
+        if (text := arguments.help_of(lines_arguments.HELP)) is not None:
+            return standard_output.write(text)
         if not arguments.resident:
             native.load()  # without the engine there would be nothing to measure
         program = target.find(arguments.kind, arguments.program, arguments.arguments)

@@ -52,44 +52,44 @@ FLAGS = {
     "-a": ("all", True),
     "--all": ("all", True),
     "--no-resident": ("resident", False),
-    "-h": ("usual", True),
-    "--help": ("help", True),
+    **program_arguments.HELP_FLAGS,
 }
 
 
-class LinesArguments:
+class LinesArguments(program_arguments.ProgramArguments):
     """The program and the options."""
 
+    verb, with_value, flags = "lines", WITH_VALUE, FLAGS
+    where_others_go = "the program's own options go after its name"
+
     def __init__(self, settings: Settings) -> None:
-        self.kind = "script"
-        self.program = ""
-        self.arguments: list[str] = []
+        super().__init__()
         self.functions: list[str] = []
         self.output: str | None = None
         self.format = "text"
         self.precision = 1
         self.resident = settings.flag("resident", True)
         self.all = False
-        self.help = False
-        self.usual = False
+
+    def put(self, name: str, value: object) -> None:
+        if name == "function":
+            self.functions.append(str(value))
+        elif name != "precision":
+            super().put(name, value)
+        elif isinstance(value, str) and value.isdecimal() and len(value) < 2:
+            self.precision = int(value)
+        else:
+            raise UsageError(f"--precision is {value!r}", "give a number from 0 to 9")
 
 
 def parse(words: Sequence[str], settings: Settings) -> LinesArguments:
     """Parse the command line `words`. Raises UsageError with a remedy."""
     result = LinesArguments(settings)
-
-    def take_option(word: str, rest: list[str]) -> bool:
-        _take_option(result, word, rest)
-        return not (result.help or result.usual)
-
-    result.kind, result.program, result.arguments = program_arguments.split(words, take_option, "lines")
+    has_program = result.read(words)
     if result.help or result.usual:
         return result
-    if not result.program and result.kind != "command":
-        raise UsageError(
-            "there is no program to measure",
-            "give a script, -m MOD or -c CODE; `hiwater lines --help`",
-        )
+    if not has_program:
+        raise UsageError("there is no program to measure", "give a script, -m MOD or -c CODE; `hiwater lines --help`")
     if result.kind == "script" and destination.is_capture(result.program):
         raise UsageError(
             f"{result.program!r} is a capture, not a program", f"`hiwater report {result.program} --format lines`"
@@ -97,18 +97,3 @@ def parse(words: Sequence[str], settings: Settings) -> LinesArguments:
     if result.format not in FORMATS:
         raise UsageError(f"unknown format {result.format!r}", f"choose one of {', '.join(FORMATS)}")
     return result
-
-
-def _take_option(result: LinesArguments, word: str, rest: list[str]) -> None:
-    def put(name: str, value: object) -> None:
-        if name == "function":
-            result.functions.append(str(value))
-        elif name != "precision":
-            setattr(result, name, value)
-        elif isinstance(value, str) and value.isdecimal() and len(value) < 2:
-            result.precision = int(value)
-        else:
-            raise UsageError(f"--precision is {value!r}", "give a number from 0 to 9")
-
-    more = "the program's own options go after its name"
-    program_arguments.take_option(word, rest, WITH_VALUE, FLAGS, put, "lines", more)

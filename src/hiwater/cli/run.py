@@ -11,7 +11,7 @@ from hiwater._os import native, process_identity, settings, unrecorded
 from hiwater._os.durations import parse_duration
 from hiwater._os.sizes import parse_size
 from hiwater.capture import destination
-from hiwater.cli import program_arguments, run_arguments
+from hiwater.cli import run_arguments
 from hiwater.cli.messages import say
 from hiwater.recording import last_lines, launcher, run_before, summary, target
 from hiwater.recording.recorder import Recorder
@@ -33,11 +33,11 @@ def main(words: Sequence[str]) -> int:
     except hiwater.errors.HiwaterError as error:
         say(str(error))
         return error.exit_code
-    if arguments.help or arguments.usual:
+    text = arguments.help_of(run_arguments.HELP)
+    if text is not None:
         from hiwater.cli import standard_output
 
-        text = run_arguments.HELP
-        return standard_output.write(text if arguments.help else program_arguments.usual_options(text))
+        return standard_output.write(text)
     return run_recorded(arguments, len(words) + 1)
 
 

@@ -1,8 +1,4 @@
-"""The arguments of `hiwater run`.
-
-They are parsed by hand, for two reasons. Everything after the script, `-m MOD` or `-c CODE` belongs to the program,
-also options with our names, which argparse cannot guarantee. And argparse must not be loaded before the program starts.
-"""
+"""The arguments of `hiwater run`."""
 
 from __future__ import annotations
 
@@ -113,18 +109,18 @@ FLAGS = {
     "--quiet": ("quiet", True),
     "-v": ("verbose", True),
     "--verbose": ("verbose", True),
-    "-h": ("usual", True),
-    "--help": ("help", True),
+    **program_arguments.HELP_FLAGS,
 }
 
 
-class RunArguments:
-    """The program and the options. `kind` is "script", "module" or "command"; `program` is its path, name or code."""
+class RunArguments(program_arguments.ProgramArguments):
+    """The program and the options."""
+
+    verb, with_value, flags = "run", WITH_VALUE, FLAGS
+    where_others_go = "the program's own options go after its name, python's before `-m hiwater`"
 
     def __init__(self, settings: Settings) -> None:
-        self.kind = "script"
-        self.program = ""
-        self.arguments: list[str] = []
+        super().__init__()
         self.output = settings.text("output")
         self.format = settings.text("format")
         self.limit = settings.text("limit")
@@ -143,29 +139,21 @@ class RunArguments:
         self.standby = False
         self.quiet = settings.flag("quiet", False)
         self.verbose = settings.flag("verbose", False)
-        self.help = False
-        self.usual = False
+
+    def put(self, name: str, value: object) -> None:
+        if name == "own":
+            self.own += str(value).replace(",", " ").split()
+        else:
+            super().put(name, value)
 
 
 def parse(words: Sequence[str], settings: Settings) -> RunArguments:
     """Parse the command line `words`. Raises UsageError with a remedy."""
     result = RunArguments(settings)
-
-    def put(name: str, value: object) -> None:
-        if name == "own":
-            result.own += str(value).replace(",", " ").split()
-        else:
-            setattr(result, name, value)
-
-    def take_option(word: str, rest: list[str]) -> bool:
-        more = "the program's own options go after its name, python's before `-m hiwater`"
-        program_arguments.take_option(word, rest, WITH_VALUE, FLAGS, put, "run", more)
-        return not (result.help or result.usual)
-
-    result.kind, result.program, result.arguments = program_arguments.split(words, take_option, "run")
+    has_program = result.read(words)
     if result.help or result.usual:
         return result
-    if not result.program and result.kind != "command":
+    if not has_program:
         raise hiwater.errors.UsageError(
             "there is no program to run", "give a script, -m MOD or -c CODE, as in `hiwater run script.py`"
         )

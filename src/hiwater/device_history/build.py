@@ -15,7 +15,7 @@ import numpy as np
 
 from hiwater.capture.assemble import empty, header
 from hiwater.capture.format import CODE_LABEL, CODE_PYTHON, CODE_THREAD, DEVICE_HISTORY, KINDS
-from hiwater.capture.paths import Frame, Ints
+from hiwater.capture.paths import Frame, Ints, sum_at
 from hiwater.capture.reader import Contents
 from hiwater.capture.references import Records
 from hiwater.device_history.events import NO_STACK, DeviceHistory
@@ -136,8 +136,8 @@ class _Accounts:
         of_before, self.of_change = back[: len(replayed.stack_before)] + 1, back[len(replayed.stack_before) :] + 1
         self.bytes, self.blocks = replayed.bytes, replayed.blocks
         length = len(self.node)
-        self.first_bytes = _sums(of_before, replayed.bytes_before, length)
-        self.first_blocks = _sums(of_before, replayed.blocks_before, length)
+        self.first_bytes = sum_at(length, of_before, replayed.bytes_before)
+        self.first_blocks = sum_at(length, of_before, replayed.blocks_before)
         self.total_before = int(replayed.bytes_before.sum())
         self.running = self.total_before + np.cumsum(replayed.bytes)
         self.running_blocks = int(replayed.blocks_before.sum()) + np.cumsum(replayed.blocks)
@@ -152,8 +152,8 @@ class _Accounts:
         """Apply the changes from index `first` to `last` to the figures. Returns the indices of the accounts that
         changed."""
         touched, back = np.unique(self.of_change[first:last], return_inverse=True)
-        held[touched] += _sums(back, self.bytes[first:last], len(touched))
-        blocks[touched] += _sums(back, self.blocks[first:last], len(touched))
+        held[touched] += sum_at(len(touched), back, self.bytes[first:last])
+        blocks[touched] += sum_at(len(touched), back, self.blocks[first:last])
         return touched
 
     def tables(self, peak_bytes: Ints, peak_blocks: Ints) -> dict[str, Records]:
@@ -162,18 +162,12 @@ class _Accounts:
         grows = self.blocks > 0
         accounts["node"], accounts["kind"] = self.node, _DEVICE
         accounts["kind"][0] = 0
-        accounts["live_bytes"] = self.first_bytes + _sums(self.of_change, self.bytes, length)
-        accounts["live_blocks"] = self.first_blocks + _sums(self.of_change, self.blocks, length)
-        accounts["total_bytes"] = self.first_bytes + _sums(self.of_change[grows], self.bytes[grows], length)
-        accounts["total_blocks"] = self.first_blocks + _sums(self.of_change[grows], self.blocks[grows], length)
+        accounts["live_bytes"] = self.first_bytes + sum_at(length, self.of_change, self.bytes)
+        accounts["live_blocks"] = self.first_blocks + sum_at(length, self.of_change, self.blocks)
+        accounts["total_bytes"] = self.first_bytes + sum_at(length, self.of_change[grows], self.bytes[grows])
+        accounts["total_blocks"] = self.first_blocks + sum_at(length, self.of_change[grows], self.blocks[grows])
         peaks["peak_bytes"], peaks["peak_blocks"] = peak_bytes, peak_blocks
         return {"accounts": accounts, "account_peaks": peaks}
-
-
-def _sums(index: Ints, values: Ints, length: int) -> Ints:
-    summed = np.zeros(length, np.int64)
-    np.add.at(summed, index, values)
-    return summed
 
 
 # Slices of time

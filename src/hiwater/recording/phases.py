@@ -8,7 +8,6 @@ from hiwater._os import native
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
     from typing import Any, TypeVar
 
     Function = TypeVar("Function", bound=Callable[..., Any])
@@ -39,9 +38,7 @@ class Phase:
         core = native.loaded()
         self._open.append(0 if core is None else core.begin_scope(self._name))
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         scope = self._open.pop()
         if scope:
             native.load().end_scope(scope)

@@ -13,9 +13,8 @@ import numpy as np
 
 from hiwater.analysis import recursion
 from hiwater.analysis.call_tree import CallTree, build_call_tree
-from hiwater.analysis.sums import sum_at
 from hiwater.capture import Capture
-from hiwater.capture.paths import Ints
+from hiwater.capture.paths import Ints, sum_at
 from hiwater.capture.snapshot import Holdings
 from hiwater.errors import ReportTooLarge
 from hiwater.report.formatting import size

@@ -10,7 +10,6 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from hiwater.analysis import sums
 from hiwater.analysis.advice.finding import ALLOCATED, ALLOCATED_PEAK, Figure, Saving, Unit
 from hiwater.analysis.call_tree import follow
 from hiwater.analysis.source import Sources
@@ -18,7 +17,7 @@ from hiwater.analysis.user_lines import Group, rows_of_paths
 from hiwater.capture import Capture
 from hiwater.capture.format import KINDS
 from hiwater.capture.layout import is_counted
-from hiwater.capture.paths import Frame, Ints
+from hiwater.capture.paths import Frame, Ints, sum_at
 
 Bools = npt.NDArray[np.bool_]
 WORTH_TELLING = 1 << 20  # bytes
@@ -70,7 +69,7 @@ class Recorded:
         wanted = wanted & self.is_mine
         if weight is None:
             weight, least = self.peak.bytes, max(WORTH_TELLING, self.peak.allocated_bytes // PART_OF_PEAK) // 4
-        held = sums.sum_at(len(self.frames), self.row[wanted], weight[wanted])
+        held = sum_at(len(self.frames), self.row[wanted], weight[wanted])
         for row in np.flatnonzero(held >= max(1, least)).tolist():
             yield self.frames[row], wanted & (self.row == row)
 
@@ -116,7 +115,7 @@ class Recorded:
         same = np.zeros(len(order), bool)
         same[1:] = account[order][1:] == account[order][:-1]
         before = np.where(same, np.concatenate(([0], held[order][:-1])), 0) if len(order) else held
-        changes = sums.sum_at(len(slices), slice_of[order], held[order] - before)
+        changes = sum_at(len(slices), slice_of[order], held[order] - before)
         return [*np.cumsum(changes).tolist(), int(self.capture.of_slice(self.capture.slices[-1]).bytes[accounts].sum())]
 
     def through(self, is_wanted: Callable[[str, str], bool]) -> Bools:

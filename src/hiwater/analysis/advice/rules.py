@@ -7,11 +7,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from hiwater.analysis import sums
 from hiwater.analysis.advice.finding import ALLOCATED, PRIVATE, RESIDENT_END, Figure, Finding, Rule, Saving
 from hiwater.analysis.advice.recorded import Bools, Recorded
 from hiwater.capture import ResidencySnapshot
-from hiwater.capture.paths import Frame
+from hiwater.capture.paths import Frame, sum_at
 
 _MANY, _SMALL_BYTES = 50_000, 256
 _MAKERS = ("pandas/io/parsers/", "pandas/core/dtypes/astype.py", "pandas/core/arrays/string_.py")
@@ -226,5 +225,5 @@ def _busiest(recorded: Recorded) -> Frame | None:
     mine = recorded.counted & recorded.is_mine
     if not mine.any():
         return None
-    allocated = sums.sum_at(len(recorded.frames), recorded.row[mine], recorded.total_bytes[mine])
+    allocated = sum_at(len(recorded.frames), recorded.row[mine], recorded.total_bytes[mine])
     return recorded.frames[int(np.argmax(allocated))]

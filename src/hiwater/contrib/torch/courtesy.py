@@ -18,7 +18,6 @@ from hiwater.errors import CourtesyFailed, MemoryYielded
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-    from types import TracebackType
     from typing import Any, Self
 
     from hiwater.contrib.torch.swap import Moved
@@ -146,11 +145,9 @@ class Courtesy:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._refusal is not None:
-            self._refusal.__exit__(kind, error, traceback)
+            self._refusal.__exit__(*error)
             self._refusal = None
         self.restore()
 

@@ -25,7 +25,7 @@ from hiwater.lines.device_source import DeviceTarget
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-    from types import CodeType, TracebackType
+    from types import CodeType
     from typing import Any, Self, TextIO, TypeVar
 
     from hiwater.lines.device_columns import Row
@@ -158,9 +158,7 @@ class LineProfiler:
         self.enable()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.disable()
 
     @staticmethod

@@ -18,7 +18,6 @@ from hiwater.recording.device_histories import active
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from types import TracebackType
     from typing import Any, Self
 
 _PROTOCOL = 4
@@ -104,9 +103,7 @@ class guard:  # noqa: N801 - used as a statement: `with hiwater.contrib.torch.gu
         WATCH.listen()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         try:
             if oom_message.is_refusal(error):
                 assert error is not None

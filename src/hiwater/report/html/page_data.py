@@ -10,7 +10,6 @@ from typing import cast
 
 import numpy as np
 
-from hiwater.analysis import sums
 from hiwater.analysis.ages import PARTS, quarters, snapshots, survivors
 from hiwater.analysis.compact import CompactedCapture, Limits, compact
 from hiwater.analysis.diff import MatchedComparison
@@ -22,7 +21,7 @@ from hiwater.capture import Capture
 from hiwater.capture.holders import last_search
 from hiwater.capture.markers import REFUSED, Marker
 from hiwater.capture.ownership import IMPORT_SYSTEM
-from hiwater.capture.paths import Frame, Ints, numbered
+from hiwater.capture.paths import Frame, Ints, numbered, sum_at
 from hiwater.report.diff_request import DiffReport, headline_data, notes, resident_exactness
 from hiwater.report.document import FrameData, data_of, frame_data
 from hiwater.report.export.json_diff import figure_of
@@ -263,24 +262,15 @@ def _stacks(
 def _holders(
     compacted: CompactedCapture, columns: PackedColumns, arrays: CompactedDiff | None
 ) -> document.HolderColumns:
-    figures = compacted.columns
-    holders: document.HolderColumns = {
-        "node": columns.add(compacted.holder_node),
-        "kind": columns.add(compacted.holder_kind),
-        "sampled": columns.add(compacted.holder_is_sampled),
-        "peak_bytes": columns.add(figures["peak_bytes"]),
-        "peak_blocks": columns.add(figures["peak_blocks"]),
-        "end_bytes": columns.add(figures["end_bytes"]),
-        "end_blocks": columns.add(figures["end_blocks"]),
-        "total_bytes": columns.add(figures["total_bytes"]),
-        "total_blocks": columns.add(figures["total_blocks"]),
-        "temporaries": columns.add(figures["temporaries"]),
+    told = {
+        "node": compacted.holder_node,
+        "kind": compacted.holder_kind,
+        "sampled": compacted.holder_is_sampled,
+        **compacted.columns,
+        **(arrays.columns if arrays else {}),
     }
-    if arrays:
-        holders["before_peak_bytes"] = columns.add(arrays.columns["before_peak_bytes"])
-        holders["before_end_bytes"] = columns.add(arrays.columns["before_end_bytes"])
-        holders["delta_bytes"] = columns.add(arrays.columns["delta_bytes"])
-    return holders
+    names = [name for name in document.HolderColumns.__annotations__ if name in told]
+    return cast("document.HolderColumns", {name: columns.add(told[name]) for name in names})
 
 
 def _ages(capture: Capture, compacted: CompactedCapture, columns: PackedColumns) -> document.CaptureParts:
@@ -290,7 +280,7 @@ def _ages(capture: Capture, compacted: CompactedCapture, columns: PackedColumns)
         return {}
     holder, length = compacted.holder_of_account, len(compacted.holder_node)
     chosen = [np.flatnonzero((quarter == part) & (holder >= 0)) for part in range(PARTS)]
-    parts = [sums.sum_at(length, holder[accounts], capture.end.bytes[accounts]) for accounts in chosen]
+    parts = [sum_at(length, holder[accounts], capture.end.bytes[accounts]) for accounts in chosen]
     return {"ages": {"snapshots": len(taken), "end_bytes": list(map(columns.add, parts))}}
 
 

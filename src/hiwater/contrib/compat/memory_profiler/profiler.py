@@ -24,7 +24,7 @@ from hiwater.scopes import calls
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
-    from types import CodeType, FrameType, TracebackType
+    from types import CodeType, FrameType
     from typing import Any, Self, TextIO
 
     Figures = tuple[float, float, int]
@@ -182,9 +182,7 @@ class CompatLineProfiler:
         self.enable_by_count()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.disable_by_count()
 
     def trace_memory_usage(self, frame: FrameType, event: str, arg: Any) -> Any:
