@@ -164,82 +164,65 @@ def test_using_lent_memory_in_the_block_is_an_error_and_no_crash():
     assert (tensor + 1).sum() == 55
 
 
-def test_no_room_for_a_copy_leaves_everything_in_place(monkeypatch):
+@pytest.fixture
+def five():
+    """Tensors with the numbers 0 to 4; the test must leave them as they were."""
     tensors = [torch.full((1000,), float(place)) for place in range(5)]
-    real, calls = swap.copied, []
-
-    def third_fails(holding, storage, stream=0):
-        calls.append(storage)
-        if len(calls) == 3:
-            raise RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory")
-        return real(holding, storage, stream)
-
-    monkeypatch.setattr(swap, "copied", third_fails)
-    courtesy = Courtesy("cpu")
-    with pytest.raises(CourtesyFailed, match="no room for a copy in RAM"):
-        courtesy.yield_memory()
+    yield
     assert [tensor.mean().item() for tensor in tensors] == [0, 1, 2, 3, 4]
-    assert courtesy.loc_map == {}
 
 
-@pytest.mark.parametrize("step", ["copied", "let_go"])
-def test_an_interrupt_half_way_leaves_everything_in_place(monkeypatch, step):
-    tensors = [torch.full((1000,), float(place)) for place in range(5)]
+def third_fails(monkeypatch, step, error, *, does_first=False):
+    """The third call of a step of `swap` raises, before or after what it does."""
     real, calls = getattr(swap, step), []
 
-    def interrupted(*arguments):
+    def fails(*arguments):
         calls.append(arguments)
-        found = real(*arguments)
+        if len(calls) == 3 and does_first:
+            real(*arguments)
         if len(calls) == 3:
-            raise KeyboardInterrupt
-        return found
+            raise error
+        return real(*arguments)
 
-    monkeypatch.setattr(swap, step, interrupted)
+    monkeypatch.setattr(swap, step, fails)
+
+
+NO_RAM = RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory")
+NO_ROOM = torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 4 KiB")
+
+
+@pytest.mark.parametrize(
+    ("step", "error", "told"),
+    [
+        ("copied", NO_RAM, pytest.raises(CourtesyFailed, match="no room for a copy in RAM")),
+        ("copied", KeyboardInterrupt(), pytest.raises(KeyboardInterrupt)),
+        ("let_go", KeyboardInterrupt(), pytest.raises(KeyboardInterrupt)),
+    ],
+)
+def test_what_fails_half_way_leaves_everything_in_place(five, monkeypatch, step, error, told):
+    third_fails(monkeypatch, step, error, does_first=error is not NO_RAM)
     courtesy = Courtesy("cpu")
-    with pytest.raises(KeyboardInterrupt):
+    with told:
         courtesy.yield_memory()
-    assert [tensor.mean().item() for tensor in tensors] == [0, 1, 2, 3, 4]
     assert courtesy.loc_map == {}
 
 
-def test_an_interrupt_on_the_way_back_loses_nothing(monkeypatch):
-    tensors = [torch.full((1000,), float(place)) for place in range(5)]
+@pytest.mark.parametrize(
+    ("step", "error", "told"),
+    [
+        ("_bytes_of", KeyboardInterrupt(), pytest.raises(KeyboardInterrupt)),  # it has its memory, and not its bytes
+        ("move_back", NO_ROOM, pytest.raises(CourtesyFailed, match="call restore")),
+    ],
+)
+def test_what_fails_on_the_way_back_can_be_tried_again(five, monkeypatch, step, error, told):
     courtesy = Courtesy("cpu")
     courtesy.yield_memory()
-    real, calls = swap._bytes_of, []
-
-    def interrupted(storage, nbytes):
-        calls.append(nbytes)
-        if len(calls) == 3:
-            raise KeyboardInterrupt  # the storage has its memory again, and not yet its bytes
-        return real(storage, nbytes)
-
-    monkeypatch.setattr(swap, "_bytes_of", interrupted)
-    with pytest.raises(KeyboardInterrupt):
+    third_fails(monkeypatch, step, error)
+    with told:
         courtesy.restore()
     assert courtesy.loc_map
     courtesy.restore()
-    assert [tensor.mean().item() for tensor in tensors] == [0, 1, 2, 3, 4]
-
-
-def test_no_room_to_come_back_to_keeps_the_rest_for_another_try(monkeypatch):
-    tensors = [torch.full((1000,), float(place)) for place in range(5)]
-    courtesy = Courtesy("cpu")
-    courtesy.yield_memory()
-    real, calls = swap.move_back, []
-
-    def full_at_first(moved):
-        calls.append(moved.nbytes)
-        if len(calls) == 3:
-            raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 4 KiB")
-        return real(moved)
-
-    monkeypatch.setattr(swap, "move_back", full_at_first)
-    with pytest.raises(CourtesyFailed, match="call restore"):
-        courtesy.restore()
-    assert courtesy.loc_map
-    courtesy.restore()
-    assert [tensor.mean().item() for tensor in tensors] == [0, 1, 2, 3, 4]
+    assert courtesy.loc_map == {}
 
 
 def test_only_accelerators_are_meant_unless_the_cpu_is_named():
