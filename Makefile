@@ -145,8 +145,9 @@ gpu-wheel: ## build a wheel for CPython 3.12, and fetch what notebooks need, int
 wheels: ## build the source distribution and a wheel for each CPython that is found into dist, and check them
 	$(PYTHON) tools/wheels.py $(WORDS)
 
-release-check: wheels ## install each wheel where there is no compiler, and compare what it records with what is known
-	$(PYTHON) tools/release_check.py
+# An hour and more, most of it for wheels: `make release-check WORDS='wheels readme'` checks parts again of what is in dist.
+release-check: ## build a release, install each wheel where there is no compiler, and try all that is told of it
+	$(PYTHON) tools/release_check.py $(WORDS)
 
 # Needs no Python environment: a compiler and CMake. Each build has jobs of its own, whatever make was told.
 define build-native-tests

@@ -8,12 +8,14 @@
 set -eu
 python=$(realpath "$1") zlib=$(realpath "$2") libffi=$(realpath "$3") prefix=$(mkdir -p "$4" && realpath "$4")
 here=$(uname -m) processor=${5:-$(uname -m)}
-gcc=musl-gcc compiler=gcc system= build=
+gcc=musl-gcc compiler=gcc system= build= more=
 [ "$processor" = "$here" ] || {
     gcc=$processor-linux-musl-gcc compiler=$processor-linux-gnu-gcc
     version=$(sed -n 's/^#define PY_VERSION  *"\(3\.[0-9]*\).*/\1/p' "$python/Include/patchlevel.h")
     system="--host=$processor-linux-musl --build=$here-linux-gnu --with-build-python=$(command -v "python$version")"
-    build="ac_cv_file__dev_ptmx=yes ac_cv_file__dev_ptc=no ac_cv_buggy_getaddrinfo=no"
+    # The cross compiler's libatomic, and what libgcc has for atomic instructions, ask glibc.
+    build="ac_cv_file__dev_ptmx=yes ac_cv_file__dev_ptc=no ac_cv_buggy_getaddrinfo=no ac_cv_libatomic_needed=no"
+    [ "$processor" != aarch64 ] || more=-mno-outline-atomics
 }
 
 mkdir -p "$prefix/tools"
@@ -22,7 +24,7 @@ export CC="$prefix/tools/cc" CFLAGS="-O2 -fPIC"
 cat >"$CC" <<END_OF_CC
 #!/bin/sh
 [ "\$1" = --print-multiarch ] && exit
-exec $gcc -idirafter /usr/include -idirafter "/usr/include/$(gcc -print-multiarch)" "\$@"
+exec $gcc $more -idirafter /usr/include -idirafter "/usr/include/$(gcc -print-multiarch)" "\$@"
 END_OF_CC
 chmod +x "$CC"
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import platform
 import re
 import shlex
 import shutil
@@ -34,13 +35,14 @@ SUITE_SECONDS = 1200
 KEPT_BUILD = ("--no-build-isolation", "--config-settings", "build-dir=build/{wheel_tag}")
 IN_A_ROOT = "/opt/hiwater-tests"  # where another system keeps its copy of the tree and its environments
 PROBE = """
-import importlib.util, json, os, sys, sysconfig
+import importlib.util, json, os, platform, sys, sysconfig
 print(json.dumps({
     "python": sys.implementation.name,
     "version": "%d.%d" % sys.version_info[:2],
     "full": sys.version.split()[0],
     "flags": sys.abiflags,
     "libc": "musl" if str(sysconfig.get_config_var("HOST_GNU_TYPE")).endswith("musl") else "",
+    "processor": platform.machine(),
     "real": os.path.realpath(sys.executable),
     "headers": os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h")),
     "venv": all(importlib.util.find_spec(name) for name in ("venv", "ensurepip")),
@@ -61,7 +63,7 @@ exec chroot "$0" sh -c 'cd "$0" && exec "$@"' "$@"
 @dataclass
 class Interpreter:
     """A CPython that can build and test; `root` is the system it lives in, None for this one. `libc` is empty for
-    glibc."""
+    glibc. Of another processor than this machine's it runs under an emulator, and builds nothing."""
 
     executable: str
     version: str
@@ -70,11 +72,17 @@ class Interpreter:
     real: str
     root: Path | None
     libc: str = ""
+    processor: str = platform.machine()
+
+    @property
+    def is_emulated(self) -> bool:
+        return self.processor != platform.machine()
 
     @property
     def name(self) -> str:
-        """What tells it from the others: version, build and C library."""
-        return self.version + self.flags + (f"-{self.libc}" if self.libc else "")
+        """What tells it from the others: version, build, C library and processor."""
+        parts = (self.version + self.flags, self.libc, self.processor if self.is_emulated else "")
+        return "-".join(filter(None, parts))
 
     @property
     def build(self) -> str:
@@ -116,9 +124,12 @@ def probe(executable: str, root: Path | None, *, headers: bool = True) -> tuple[
         return None, ""
     if headers and not told["headers"]:
         return None, "has no headers"
+    if headers and told["processor"] != platform.machine():
+        return None, f"is for {told['processor']}"
     if not told["venv"]:
         return None, "has no venv or ensurepip"
-    return Interpreter(executable, told["version"], told["full"], told["flags"], told["real"], root, told["libc"]), ""
+    known = (told[name] for name in ("version", "full", "flags", "real"))
+    return Interpreter(executable, *known, root, told["libc"], told["processor"]), ""
 
 
 def executables() -> list[tuple[str, Path | None]]:

@@ -235,6 +235,18 @@ TEST_CASE("a small block that is alone takes a page, and a heap a page for each 
     CHECK(pages() == alone + 7 * kCount);
 }
 
+TEST_CASE("blocks above 2^47 are as others") {  // the heap of aarch64, and what programs ask for elsewhere
+    Twin twin;
+    constexpr std::uintptr_t kLast = (std::uintptr_t{1} << kAddressBits) - kRegion;
+    for (const std::uintptr_t base : {std::uintptr_t{1} << 47, std::uintptr_t{0xaaaa'0000'0000}, kLast}) {
+        for (std::uintptr_t i = 0; i < 1000; ++i) twin.insert(base + i * 4096, 16 + i * 3);
+        for (std::uintptr_t i = 0; i < 1000; i += 2) twin.remove(base + i * 4096);
+        for (std::uintptr_t i = 0; i < 1000; ++i) twin.check_block(base + i * 4096);
+        twin.check_block(base % (std::uintptr_t{1} << 47) + 4096);  // where the highest bit alone differs
+    }
+    CHECK_THROWS_AS(twin.table.room_for(std::uintptr_t{1} << kAddressBits, 1), std::bad_alloc);
+}
+
 TEST_CASE("addresses nothing was put near, and addresses that cannot be") {
     LiveTable table;
     REQUIRE(table.init());
