@@ -6,6 +6,7 @@ import importlib.metadata
 import subprocess
 import sys
 import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -25,6 +26,52 @@ def _said(program: str) -> list[str]:
 
 def test_the_version_is_the_same_everywhere() -> None:
     assert _said(ASK) == [hiwater.__version__] == [importlib.metadata.version("hiwater")]
+
+
+def test_what_a_release_lacks_is_named(tmp_path: Path) -> None:
+    made = ("py3-none-any.whl", "cp311-cp311-manylinux2014_x86_64.manylinux_2_17_x86_64.whl")
+    for name in made:
+        (tmp_path / f"hiwater-{hiwater.__version__}-{name}").touch()
+    ask = f"import pathlib, release_check as r; r.DIST = pathlib.Path({str(tmp_path)!r}); print(*r.lacking())"
+    said = _said(ask)
+    assert len(said) == 1 + 5 * 4 - 1  # the source distribution, and all wheels with an engine but one
+    assert f"hiwater-{hiwater.__version__}.tar.gz" in said
+    assert f"hiwater-{hiwater.__version__}-cp315-*musllinux_1_2_aarch64.whl" in said
+
+
+@pytest.mark.parametrize(
+    ("wheel", "fits"),
+    [
+        ("cp313-cp313-manylinux2014_x86_64.manylinux_2_17_x86_64", "True False False"),
+        ("cp313-cp313-musllinux_1_2_x86_64", "False True False"),
+        ("cp313-cp313-musllinux_1_2_aarch64", "False False True"),
+        ("cp312-cp312-musllinux_1_2_x86_64", "False False False"),
+        ("py3-none-any", "False False False"),
+    ],
+)
+def test_a_wheel_is_tried_where_it_is_for(wheel: str, fits: str) -> None:
+    made = "('python', '3.13', '3.13.5', '', '', None, *parts)"
+    ask = (
+        f"import pathlib, test_pythons as t, release_check as r; wheel = pathlib.Path('hiwater-1.0-{wheel}.whl');"
+        f"print(*(bool(r.suits(wheel, t.Interpreter{made})) for parts in"
+        "(('', 'x86_64'), ('musl', 'x86_64'), ('musl', 'aarch64'))))"
+    )
+    assert _said(ask) == fits.split()
+
+
+def test_commands_of_readme_are_found() -> None:
+    ask = "import readme_commands as r; print(*r.commands(open('../README.md', encoding='utf-8').read()))"
+    found = " ".join(_said(ask))
+    for command in ("make demo", "hiwater run etl.py", "hiwater sample --interval 1ms -- make", "hiwater doctor"):
+        assert command in found
+    assert "#" not in found
+
+
+def test_a_part_that_there_is_not_is_refused() -> None:
+    words = [sys.executable, ROOT / "tools/release_check.py", "whels"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 2
+    assert "whels: build, versions" in done.stderr
 
 
 def test_wheels_are_built_for_the_interpreters_that_are_supported() -> None:
