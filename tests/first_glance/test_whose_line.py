@@ -69,6 +69,7 @@ def place(tmp_path: Path) -> Place:
         ("<ipython-input-3-0a1b>", ownership.OWN),
         ("/tmp/ipykernel_77/123.py", ownership.OWN),
         ("<string>", ownership.LIBRARY),
+        ("<dynamic-code>", ownership.OWN),
         ("<attrs generated __init__ app.Reading>", ownership.LIBRARY),
         ("<lambdifygenerated-1>", ownership.LIBRARY),
         ("<template>", ownership.LIBRARY),
@@ -328,3 +329,25 @@ def test_each_line_that_waits_has_what_was_done_for_it(place: Place, sample: tup
     capture.check()
     text = run_hiwater("report", "a.hiw", folder=place.folder, check=True).stdout
     assert "  waited for at program.py:8 " in text
+
+
+@needs_engine
+def test_a_function_that_was_sent_to_a_worker_is_the_users(place: Place) -> None:
+    pytest.importorskip("joblib")
+    place.write(
+        "pooled.py",
+        """
+from joblib import Parallel, delayed
+import library
+
+def work(size):
+    kept = library.make(size)
+    return len(kept)
+
+if __name__ == "__main__":
+    print(Parallel(n_jobs=2)(delayed(work)(40 << 20) for _ in range(2)))
+""",
+    )
+    assert place.headline("pooled.py")
+    said = run_hiwater("report", "a.hiw", "--full", folder=place.folder, check=True).stdout
+    assert re.search(r"most(?: of the rest)? at (?:\S*pooled\.py|<dynamic-code>):6 in work: 40\.0 MiB", said), said

@@ -21,6 +21,9 @@ IMPORT_SYSTEM = "<frozen importlib."
 COMMAND = "<string>"
 """What the code of `python -c` has in the place of a file; so has much code that libraries generate."""
 
+SENT = "<dynamic-code>"
+"""What cloudpickle calls the file of a function that it sends by value: one of `__main__`, or a local one."""
+
 _TYPED = ("<stdin>", "<console>", "<ipython-input*>", "<python-input*>")  # by the user, into a program or a notebook
 _TEMPLATES = (".html", ".htm", ".j2", ".jinja", ".jinja2", ".mako", ".tmpl", ".tpl", ".txt", ".xml", ".sql", ".md")
 _LIBRARIES = (
@@ -35,7 +38,7 @@ def rules(
     """The rules as (pattern, owner), of which the first that matches counts; '*' stands for any text. `own` and
     `run` are installed packages by their names, `launchers` the files of console scripts. `is_command` says that the
     program is that of `python -c`."""
-    typed = (*_TYPED, COMMAND) if is_command else _TYPED
+    typed = (*_TYPED, SENT, COMMAND) if is_command else (*_TYPED, SENT)
     return [
         ("", LIBRARY),
         (IMPORT_SYSTEM + "*", IMPORTS),

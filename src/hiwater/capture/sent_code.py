@@ -10,8 +10,6 @@ from __future__ import annotations
 import json
 
 FACT = "sent code"  # as in hiwater/contrib/cluster/sent_code.py, which writes it
-NAME = "<dynamic-code>"
-"""What cloudpickle calls the file."""
 
 
 def read(fact: str) -> dict[tuple[str, int], str]:

@@ -262,6 +262,6 @@ def _with_files(contents: Contents, strings: Strings, fact: str) -> Contents:
     columns = (codes[name].tolist() for name in ("file", "function", "first_line"))
     files = sent_code.read(fact)
     for row, (file, function, line) in enumerate(zip(*columns, strict=True)):
-        if strings[file] == sent_code.NAME and (found := files.get((strings[function], line))):
+        if strings[file] == ownership.SENT and (found := files.get((strings[function], line))):
             codes["file"][row] = strings.add(found)
     return replace(contents, tables={**contents.tables, "codes": codes})
