@@ -20,11 +20,13 @@ INSTALL := tools/install.py
 help:
 	@sed -n 's/^\([a-z0-9-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 28
 
-# The environment, made anew when what it is made from changes. Editable: a change to Python code needs no new install.
+# The environment, made anew when what it is made from changes. Editable: a change to Python code needs no new install. hiwater is built where
+# nothing is installed but what a build needs, and with no network.
 $(VENV)/installed: pyproject.toml $(LOCK) CMakeLists.txt $(shell find native -type f)
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python $(INSTALL) pip scikit-build-core nanobind $(BUILD_TOOLS) --dependencies --extra test --extra lint
-	$(BIN)/python -m pip install --quiet $(KEPT_BUILD) --no-deps --editable .
+	$(BIN)/python $(INSTALL) --no-compile pip scikit-build-core nanobind $(BUILD_TOOLS)
+	PIP_NO_INDEX=1 $(BIN)/python -m pip install --quiet $(KEPT_BUILD) --no-deps --editable .
+	$(BIN)/python $(INSTALL) --dependencies --extra test --extra lint
 	@touch $@
 
 demo: $(VENV)/installed ## run an example and show what held its memory

@@ -37,6 +37,7 @@ def _build(folder: Path) -> None:
         [
             "cmake", "-S", ROOT, "-B", made, "-DHIWATER_ENGINE=ON", "-DHIWATER_HOOKS=python",
             f"-DPython_EXECUTABLE={sys.executable}", "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON",
+            "-DCMAKE_UNITY_BUILD=ON", "-DCMAKE_UNITY_BUILD_BATCH_SIZE=12",
         ],
         check=True, stdout=subprocess.DEVNULL,
     )  # fmt: skip
@@ -64,7 +65,7 @@ def compile_for_macos(folder: Path) -> int:
 
     def compiled(entry: dict[str, str]) -> bool:
         source, command = Path(entry["file"]), entry["command"].split()
-        is_cpp = source.suffix == ".cpp"
+        is_cpp = source.suffix != ".c"
         folders = [word.removeprefix("-I") for word in command if "nanobind" in word and ".cpp" not in word]
         done = subprocess.run(
             [
@@ -80,7 +81,7 @@ def compile_for_macos(folder: Path) -> int:
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         failed = list(pool.map(compiled, ours)).count(False)
-    print(f"{len(ours) - failed} of {len(ours)} files compile for {TARGET}")
+    print(f"{len(ours) - failed} of {len(ours)} units of their files compile for {TARGET}")
     return 1 if failed or not ours else 0
 
 

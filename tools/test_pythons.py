@@ -32,7 +32,11 @@ VERSIONS = ("3.11", "3.12", "3.13", "3.14", "3.15")
 TREE = Path(__file__).resolve().parent.parent
 SUITE_SECONDS = 1200
 # Only what changed is compiled: these builds follow one another. Others have a folder of their own (pyproject.toml).
-KEPT_BUILD = ("--no-build-isolation", "--config-settings", "build-dir=build/{wheel_tag}")
+# A dozen files are compiled as one, which takes a third of the time; `make test` builds each alone, as wheels do.
+KEPT_BUILD = (
+    "--no-build-isolation", "-C", "build-dir=build/at-once/{wheel_tag}",
+    "-C", "cmake.define.CMAKE_UNITY_BUILD=ON", "-C", "cmake.define.CMAKE_UNITY_BUILD_BATCH_SIZE=12",
+)  # fmt: skip
 IN_A_ROOT = "/opt/hiwater-tests"  # where another system keeps its copy of the tree and its environments
 PROBE = """
 import importlib.util, json, os, platform, sys, sysconfig

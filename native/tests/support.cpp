@@ -26,7 +26,7 @@ std::uint64_t from_environment(const char* name) {
 
 }  // namespace
 
-bool is_slow_machine() { return from_environment("HIWATER_TEST_SHARE") > 1; }
+bool is_slow_machine() { return from_environment("HIWATER_TEST_SHARE") >= 10; }
 
 void for_seeds(std::uint64_t count, const std::function<void(Trace&)>& test) {
     const std::uint64_t only = from_environment("HIWATER_TEST_SEED");

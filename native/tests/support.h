@@ -35,10 +35,10 @@ private:
 };
 
 // Runs `test` for `count` seeds, and names the seed of a failure. HIWATER_TEST_SEED=n runs that seed alone;
-// HIWATER_TEST_SHARE=n runs one in n, for valgrind.
+// HIWATER_TEST_SHARE=n runs one in n, for the gate and for valgrind.
 void for_seeds(std::uint64_t count, const std::function<void(Trace&)>& test);
 
-// Whether HIWATER_TEST_SHARE is set: valgrind, under which some things cannot be done at all.
+// Whether HIWATER_TEST_SHARE is 10 or more: valgrind or an emulator, where some things cannot be done at all.
 bool is_slow_machine();
 
 // A folder that goes with the test.
