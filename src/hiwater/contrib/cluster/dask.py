@@ -13,7 +13,6 @@ from typing import Any, Self
 
 import distributed
 
-from hiwater._os.sizes import parse_size
 from hiwater.contrib.cluster import dask_remote as remote
 from hiwater.contrib.cluster import sent_code
 from hiwater.contrib.cluster import worker as recording
@@ -35,9 +34,7 @@ class DaskProfile:
         self._client = client
         self._address = ""
         self._job = JobCaptures(path, engine="dask")
-        self._sample, self._limit = recording.SAMPLE if sample is None else sample, limit
-        parse_size(str(self._sample))
-        parse_size(str(limit or 0))
+        self._sample, self._limit = recording.checked(sample, limit), limit
         self._name = os.urandom(6).hex()
         self._places: dict[str, tuple[str, str]] = {}  # by worker: the boot of its machine, its folder for captures
         self._kept_at = ("", "")  # the same of the scheduler

@@ -15,7 +15,6 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from hiwater._os.sizes import parse_size
 from hiwater.capture import Capture
 from hiwater.contrib.cluster import ray_node, worker
 from hiwater.contrib.cluster.job import JobCaptures
@@ -43,9 +42,7 @@ def env(
     ceiling for each worker's address space, Ray's object store included: beyond it a task gets MemoryError. Raises
     BadSize.
     """
-    options = {"sample": worker.SAMPLE if sample is None else sample, "limit": limit}
-    parse_size(str(options["sample"]))
-    parse_size(str(limit or 0))
+    options = {"sample": worker.checked(sample, limit), "limit": limit}
     changed = dict(runtime_env or {})
     hook = changed.get(_FIELD)
     if isinstance(hook, Both) or not isinstance(hook, str | None):
@@ -97,10 +94,8 @@ def profile(
         if not ray.is_initialized():
             ray.init(runtime_env=environment)
         _check_recorded()
-        asked = worker.SAMPLE if sample is None else sample
-        driver = worker.start(
-            f"{job.path.replace('%', '%%')}.driver.%p.hiw", engine="ray", worker="driver", sample=asked
-        )
+        own = f"{job.path.replace('%', '%%')}.driver.%p.hiw"
+        driver = worker.start(own, engine="ray", worker="driver", sample=worker.checked(sample, limit))
         try:
             yield
         finally:

@@ -14,7 +14,6 @@ import warnings
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from hiwater._os.sizes import parse_size
 from hiwater.contrib.cluster import spark_worker, worker
 from hiwater.contrib.cluster.job import JobCaptures
 from hiwater.errors import BadRequest
@@ -48,15 +47,13 @@ def conf(
     `daemon` is the daemon module of your own, which is run in place of Spark's; by default, the one that `settings`
     name. Raises BadSize.
     """
-    parse_size(str(sample or 0))
-    parse_size(str(limit or 0))
     put: Any = getattr(settings, "config", None) or getattr(settings, "set")  # noqa: B009 - of an object of Spark's
     chained = daemon or _daemon_of(settings)
     values = {
         spark_worker.FOLDER: os.path.join(
             os.path.abspath(folder or tempfile.gettempdir()), f"hiwater-spark-{os.urandom(6).hex()}"
         ),
-        spark_worker.SAMPLE: worker.SAMPLE if sample is None else str(sample),
+        spark_worker.SAMPLE: str(worker.checked(sample, limit)),
         spark_worker.LIMIT: str(limit or ""),
         spark_worker.DAEMON: chained,
     }

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple, Self
 
 import torch.distributed as dist
 
-from hiwater._os.sizes import parse_size
 from hiwater.capture import destination
 from hiwater.contrib.cluster import worker
 from hiwater.contrib.cluster.job import JobCaptures
@@ -45,9 +44,7 @@ class TorchProfile:
                 "call torch.distributed.init_process_group() first, or launch the ranks with `torchrun --no-python"
                 " hiwater run`",
             )
-        self._sample, self._limit = worker.SAMPLE if sample is None else sample, limit
-        parse_size(str(self._sample))
-        parse_size(str(limit or 0))
+        self._sample, self._limit = worker.checked(sample, limit), limit
         self._rank = dist.get_rank()
         self._job = JobCaptures(path, engine="torch") if self._rank == 0 else None
         self.path = destination.absolute(destination.expand(os.fspath(path)))

@@ -108,6 +108,14 @@ def start(
     return _quietly(lambda: unrecorded.do(_start, os.fspath(path), (facts, sample, limit)), Worker())
 
 
+def checked(sample: int | str | None, limit: int | str | None) -> int | str:
+    """The sample that was asked for, or the default one. Raises BadSize for a sample or a limit that is no size."""
+    chosen = SAMPLE if sample is None else sample
+    for size in (chosen, limit or 0):
+        parse_size(str(size))
+    return chosen
+
+
 def _start(path: str, asked: tuple[dict[str, str], int | str | None, int | str | None]) -> Worker:
     global _worker  # noqa: PLW0603 - there is one in a process
     with _lock:
