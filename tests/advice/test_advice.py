@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import hiwater
+from children import run_command
 from hiwater.analysis.advice import MOST_FINDINGS, Finding, Rule, findings_of
 from hiwater.analysis.advice.finding import ALLOCATED, ALLOCATED_PEAK, PRIVATE, RESIDENT_END
 from hiwater.capture import Capture
@@ -151,13 +152,9 @@ def test_text_notebook_and_json_say_the_same(tmp_path: Path) -> None:
 def test_explain_says_so_where_nothing_was_found(tmp_path: Path) -> None:
     recorded(tmp_path, "a", program("clean_list_full").text)
     command = [sys.executable, "-m", "hiwater", "report", "a.hiw"]
-    explained = subprocess.run(
-        [*command, "--explain"], cwd=tmp_path, check=True, capture_output=True, text=True, timeout=300
-    )
+    explained = run_command([*command, "--explain"], folder=tmp_path, check=True)
     assert "No advice: no rule found" in explained.stdout
     plain = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True, timeout=300)
     assert "What to change" not in plain.stdout and "No advice" not in plain.stdout
-    wrong = subprocess.run(
-        [*command, "--explain", "--html"], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
-    )
+    wrong = run_command([*command, "--explain", "--html"], folder=tmp_path)
     assert wrong.returncode == 2 and "--explain is for text" in wrong.stderr

@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from children import run_command
 from recording import needs_engine
 
 yaml = pytest.importorskip("yaml")
@@ -56,9 +57,7 @@ def run_step(
         file.write_text("", "utf-8")
     files = {"GITHUB_OUTPUT": str(outputs), "GITHUB_STEP_SUMMARY": str(summary), "RUNNER_TEMP": str(folder.parent)}
     command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]]
-    done = subprocess.run(
-        command, cwd=folder, env={**environment(), **variables, **files}, capture_output=True, text=True, check=False
-    )
+    done = run_command(command, folder=folder, env={**environment(), **variables, **files})
     said = dict(line.partition("=")[::2] for line in outputs.read_text("utf-8").splitlines())
     return done, {**said, "summary": summary.read_text("utf-8")}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -12,6 +11,7 @@ import pytest
 
 import schemas
 from capture_builder import Recording
+from children import run_python
 from example_captures import each_hostile_name
 from hiwater.cli import main
 from recording import needs_engine
@@ -395,8 +395,7 @@ def test_wrong_settings_have_one_line(
 
 
 def test_the_verb_loads_no_reader_before_it_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
-    import subprocess
 
     words = "import sys; from hiwater.cli import verbs; verbs.parse(['check', 'x.hiw']); print('numpy' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True)
+    done = run_python("-c", words, check=True)
     assert done.stdout == "False\n"

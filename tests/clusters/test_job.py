@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import hiwater
+from children import run_python
 from hiwater.contrib.cluster import worker
 from hiwater.contrib.cluster.job import JobCaptures
 from hiwater.errors import CaptureUnwritable, NotRecording
@@ -51,10 +52,7 @@ def run_worker(path: Path, name: str, ending: str) -> subprocess.Popen[str]:
 
 
 def in_child(program: str, *words: object) -> str:
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program), *map(str, words)],
-        env=child_environment(), capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False,
-    )  # fmt: skip
+    done = run_python("-c", textwrap.dedent(program), *map(str, words), env=child_environment())
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -17,6 +17,7 @@ import pytest
 
 import hiwater
 import page_reader
+from children import run_hiwater, run_python
 from hiwater.capture import Capture
 from hiwater.capture.run import Run
 from hiwater.capture.timeline import ScopeSpan
@@ -138,10 +139,7 @@ class Ran:
 
     @property
     def json(self) -> list[dict[str, Any]]:
-        text = subprocess.run(
-            [sys.executable, "-m", "hiwater", "report", str(self.folder / "job.hiw"), "--format", "json"],
-            env=child_environment(), capture_output=True, text=True, timeout=GUARD_SECONDS, check=True,
-        ).stdout  # fmt: skip
+        text = run_hiwater("report", self.folder / "job.hiw", "--format", "json", check=True).stdout
         found: list[dict[str, Any]] = json.loads(text)
         return found
 
@@ -155,11 +153,11 @@ def run_program(folder: Path, start: str, end: str) -> Ran:
         "import os\ndef own():\n    open(f\"{os.environ['OWN']}/hook.{os.getpid()}\", 'w').close()\n"
     )
     for _ in range(3):
-        done = subprocess.run(
-            [sys.executable, str(folder / "program.py"), str(folder)],
+        done = run_python(
+            str(folder / "program.py"),
+            str(folder),
             env={**child_environment(), "RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled"},
-            capture_output=True, text=True, timeout=GUARD_SECONDS, check=False,
-        )  # fmt: skip
+        )
         if "timed out during startup" not in done.stderr:  # Ray waits 30 s for a node, which a busy machine exceeds
             break
     assert done.returncode == 0, done.stdout + done.stderr
@@ -230,10 +228,7 @@ def test_sampled_sums_are_within_their_errors(profiled: Ran) -> None:
 
 
 def test_what_leaks_is_named_first(collected: Ran) -> None:
-    text = subprocess.run(
-        [sys.executable, "-m", "hiwater", "report", str(collected.folder / "job.hiw")],
-        env=child_environment(), capture_output=True, text=True, timeout=GUARD_SECONDS, check=True,
-    ).stdout  # fmt: skip
+    text = run_hiwater("report", collected.folder / "job.hiw", check=True).stdout
     assert "in Cache.add" in text.splitlines()[1]
     first = collected.json[0]
     assert first["aggregate"]["headline"]["function"] == "Cache.add"
@@ -286,11 +281,7 @@ def test_a_worker_that_cannot_be_recorded_is_named(collected: Ran) -> None:
 
 
 def in_child(program: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)],
-        env={**child_environment(), "RAY_USAGE_STATS_ENABLED": "0"},
-        capture_output=True, text=True, timeout=GUARD_SECONDS, check=False,
-    )  # fmt: skip
+    done = run_python("-c", textwrap.dedent(program), env={**child_environment(), "RAY_USAGE_STATS_ENABLED": "0"})
     assert done.returncode == 0, done.stderr
     return done.stdout
 

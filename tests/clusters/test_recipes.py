@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import hiwater
+from children import run_python
 from recording import child_environment, needs_engine
 from waiting import wait_until
 
@@ -39,11 +40,7 @@ def snippet(heading: str, language: str) -> str:
 
 
 def in_child(folder: Path, *words: str, **environment: str) -> str:
-    done = subprocess.run(
-        [sys.executable, *words],
-        cwd=folder, env={**child_environment(), **environment}, capture_output=True, text=True, timeout=GUARD_SECONDS,
-        check=False,
-    )  # fmt: skip
+    done = run_python(*words, folder=folder, env={**child_environment(), **environment})
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

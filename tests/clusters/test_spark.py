@@ -7,7 +7,6 @@ import importlib.util
 import json
 import os
 import shutil
-import subprocess
 import sys
 import textwrap
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from typing import Any
 import pytest
 
 import hiwater
-from children import run_hiwater
+from children import run_hiwater, run_python
 from hiwater.capture import Capture, Run
 from recording import child_environment, needs_engine
 
@@ -152,10 +151,7 @@ def application(tmp_path_factory: pytest.TempPathFactory) -> Application:
         {"PYSPARK_PYTHON": sys.executable, "NOTES": str(folder), "SPARK_LOCAL_IP": "127.0.0.1"}
     )
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(folder), environment.get("PYTHONPATH")]))
-    done = subprocess.run(
-        [sys.executable, "program.py"], cwd=folder, env=environment, capture_output=True, text=True,
-        timeout=PATIENCE_SECONDS, check=False,
-    )  # fmt: skip
+    done = run_python("program.py", folder=folder, env=environment)
     assert done.returncode == 0, done.stderr[-4000:]
     return Application(folder, json.loads((folder / "found.json").read_text()))
 

@@ -4,7 +4,6 @@ other ranks' folders."""
 from __future__ import annotations
 
 import shutil
-import subprocess
 import sys
 import textwrap
 from pathlib import Path
@@ -12,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import hiwater
-from children import run_hiwater
+from children import run_command, run_hiwater, run_python
 from hiwater.capture import Capture
 from recording import child_environment, needs_engine
 
@@ -71,11 +70,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("torch")
     (folder / "program.py").write_text(textwrap.dedent(PROGRAM))
     launcher = ["torchrun", f"--nproc-per-node={RANKS}", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"]
-    done = subprocess.run(
-        [*launcher, "--no-python", sys.executable, "program.py"], cwd=folder,
-        env=child_environment({"OMP_NUM_THREADS": "1"}), capture_output=True, text=True, timeout=PATIENCE_SECONDS,
-        check=False,
-    )  # fmt: skip
+    done = run_command(
+        [*launcher, "--no-python", sys.executable, "program.py"],
+        folder=folder,
+        env=child_environment({"OMP_NUM_THREADS": "1"}),
+    )
     assert done.returncode == 0, done.stderr[-4000:]
     assert done.stdout.count("warnings") == RANKS
     return folder
@@ -116,8 +115,5 @@ def test_a_rank_that_failed_keeps_nobody_from_writing_the_file(folder: Path) -> 
 
 def test_a_process_group_is_needed(tmp_path: Path) -> None:
     program = "from hiwater.contrib.cluster import torch_distributed; torch_distributed.profile('job.hiw')"
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, env=child_environment(), capture_output=True, text=True,
-        timeout=PATIENCE_SECONDS, check=False,
-    )  # fmt: skip
+    done = run_python("-c", program, folder=tmp_path, env=child_environment())
     assert "BadRequest" in done.stderr and "init_process_group" in done.stderr

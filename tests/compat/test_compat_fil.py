@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import hiwater
+from children import run_command
 from drop_ins import HIWATER, run, script
 from hiwater.contrib.compat.drop_ins import folder
 from recording import needs_engine
@@ -33,10 +34,7 @@ def environment(**more: str) -> dict[str, str]:
 
 
 def fil(*words: str, cwd: Path, code: int = 0, **more: str) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        ["fil-profile", *words], cwd=cwd, env=environment(**more), capture_output=True, text=True, check=False,
-        timeout=300
-    )  # fmt: skip
+    done = run_command(["fil-profile", *words], folder=cwd, env=environment(**more))
     assert done.returncode == code, done.stderr
     return done
 
@@ -80,9 +78,7 @@ def test_a_module_is_run(tmp_path: Path) -> None:
 def test_memory_that_runs_out_leaves_what_was_live_then(tmp_path: Path) -> None:
     script(tmp_path / "oom.py", "held = [0] * 3_000_000\ndef ask():\n    return bytearray(1 << 43)\nask()\n")
     words = 'ulimit -Sv 6300000; exec fil-profile --no-browser run "$@"'
-    done = subprocess.run(
-        ["sh", "-c", words, "-", "oom.py"], cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False
-    )  # fmt: skip
+    done = run_command(["sh", "-c", words, "-", "oom.py"], folder=tmp_path, env=environment())
     assert done.returncode == 1 and "MemoryError" in done.stderr
     made = only_folder(tmp_path / "fil-result")
     assert {path.name for path in made.iterdir()} == PEAK | OOM | {"capture.hiw"}
@@ -153,9 +149,7 @@ def test_the_api_profiles_a_call(tmp_path: Path, start: list[str]) -> None:
         "except ZeroDivisionError: print('raised')\n"
         "print([name for name in ('numpy', 'rich') if name in sys.modules])\n"
     )
-    done = subprocess.run(
-        [*start, "-c", code], cwd=tmp_path, env=environment(), capture_output=True, text=True, check=True, timeout=300
-    )  # fmt: skip
+    done = run_command([*start, "-c", code], folder=tmp_path, env=environment(), check=True)
     assert done.stdout == "raised\n[]\n"
     for name, held in (("good", 8_000_000), ("bad", 16_000_000)):
         assert {path.name for path in (tmp_path / "out" / name).iterdir()} > PEAK

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from children import run_python
 from drop_ins import HIWATER, run, script
 from hiwater.contrib.compat.drop_ins import folder
 
@@ -259,7 +260,7 @@ def test_magics(tmp_path: Path) -> None:
 
 
 def test_the_folder_of_the_drop_in_modules_is_printed() -> None:
-    done = subprocess.run([sys.executable, "-m", "hiwater.compat"], capture_output=True, text=True, check=True)
+    done = run_python("-m", "hiwater.compat", check=True)
     assert sorted(path.name for path in Path(done.stdout.strip()).glob("*.py")) == [
         "__init__.py",
         "ipygpulogger.py",

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from children import run_command
 from drop_ins import HIWATER, run, script
 from hiwater.contrib.compat.drop_ins import folder
 from hiwater.contrib.compat.memory_profiler import datfile, mprof
@@ -65,9 +66,7 @@ def test_the_command(tmp_path: Path) -> None:
     environment = {**os.environ, "PATH": places, "PYTHONPATH": HIWATER}
 
     def command(*words: str) -> str:
-        return subprocess.run(
-            ["mprof", *words], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True, timeout=300
-        ).stdout  # fmt: skip
+        return run_command(["mprof", *words], folder=tmp_path, env=environment, check=True).stdout
 
     command("run", "-T", "0.01", "p.py")
     assert re.fullmatch(r"0 mprofile_\d{14}\.dat [\d:]{8} [\d/]{10}\n", command("list"))

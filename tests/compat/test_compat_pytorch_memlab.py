@@ -4,7 +4,6 @@ imported by its own name."""
 import gc
 import importlib
 import io
-import subprocess
 import sys
 import textwrap
 import weakref
@@ -12,6 +11,7 @@ import weakref
 import pytest
 
 import hiwater
+from children import run_python
 from cuda_double import installed
 from hiwater.contrib.compat import drop_ins
 from recording import child_environment
@@ -167,12 +167,6 @@ def test_importing_it_prints_nothing_and_changes_nothing():
         "@pytorch_memlab.profile\ndef work(): return 1\nassert work() == 1\n"
     )
     env = child_environment() | {"PYTHONPATH": f"{drop_ins.folder()}:{child_environment().get('PYTHONPATH', '')}"}
-    ran = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code, drop_ins.folder()],
-        capture_output=True,
-        text=True,
-        env=env,
-        check=False,
-    )
+    ran = run_python("-W", "error", "-c", code, drop_ins.folder(), env=env)
     assert (ran.returncode, ran.stderr) == (0, "")
     assert ran.stdout.startswith("No data collected: torch") and ran.stdout.count("\n") == 1

@@ -6,12 +6,11 @@ import pickle
 import pickletools
 import random
 import struct
-import subprocess
-import sys
 
 import pytest
 
 import hiwater
+from children import run_python
 from hiwater.cli import main
 from hiwater.device_history import plain_pickle
 from hiwater.errors import CaptureError, CorruptCapture, ForeignFile, TruncatedCapture
@@ -224,7 +223,7 @@ def test_a_large_snapshot_needs_eight_times_its_file_at_most(tmp_path):
         "before = peak()\ncontents = histories.read_one(sys.argv[1])\n"
         "print(peak() - before, len(contents.tables['timeline']))"
     )
-    said = subprocess.run([sys.executable, "-c", program, path], capture_output=True, text=True, check=True).stdout
+    said = run_python("-c", program, path, check=True).stdout
     grown_kib, points = map(int, said.split())
     assert points > 2000
     assert grown_kib * 1024 < 8 * path.stat().st_size

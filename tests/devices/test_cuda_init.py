@@ -4,11 +4,11 @@ queue, over a simulated `torch._C`."""
 
 import faulthandler
 import os
-import subprocess
-import sys
 import threading
 
 import pytest
+
+from children import run_python
 
 pytest.importorskip("torch")
 
@@ -38,9 +38,7 @@ def hangs_end():
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_recording_that_begins_at_any_point_of_the_initialisation_hangs_nothing(version):
     code = PLACES.format(helpers=str(HELPERS), version=version, inits=1000)
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS
-    )
+    done = run_python("-c", code)
     assert done.returncode == 0, done.stderr[-3000:]
     came, places, *names = done.stdout.split()
     assert int(came) == 1000 and int(places) > 100

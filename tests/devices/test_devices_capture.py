@@ -2,8 +2,6 @@
 
 import json
 import signal
-import subprocess
-import sys
 from io import StringIO
 
 import pytest
@@ -11,7 +9,7 @@ import pytest
 import compiled
 import hiwater
 import schemas
-from children import run_hiwater
+from children import run_hiwater, run_python
 from hiwater._registry import DEVICE_LIBRARIES
 from hiwater.cli import main
 from hiwater.report.export import json_report
@@ -201,7 +199,7 @@ while time.time() < until:
     sum(range(500))
 """
     code = _ASKED + f"import hiwater\nwith hiwater.record({str(tmp_path / 'run.hiw')!r}):\n    exec({body!r})\n"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = run_python("-c", code, check=True)
     before, *after = done.stdout.splitlines()
     assert before == "2 False"
     assert 1 <= len(after) <= 5
@@ -249,7 +247,7 @@ with hiwater.record({str(tmp_path / "inner.hiw")!r}):
     cuda[0].free(cuda[0].malloc(100 << 20))
 print(torch.cuda.max_memory_allocated() >> 20)
 """
-    done = subprocess.run([sys.executable, "-c", SETUP + body], capture_output=True, text=True, check=False)
+    done = run_python("-c", SETUP + body)
     assert done.stdout == "700\n", done.stderr
     (device,) = hiwater.open(tmp_path / "inner.hiw").devices
     assert (device.allocated_bytes[0], device.peak_allocated_bytes, device.exact) == (50 * MIB, 150 * MIB, True)

@@ -2,7 +2,6 @@
 answers and refuses as nvml.h says."""
 
 import os
-import subprocess
 import sys
 import threading
 import types
@@ -11,6 +10,7 @@ import pytest
 
 import driver_double
 import hiwater
+from children import run_python
 from cuda_double import Card, forget, installed
 from driver_double import GPU_IS_LOST, LISTS, MEMORY_OF_CARDS, MIB, NO_PERMISSION, uuid_of
 from hiwater.cli import main
@@ -358,7 +358,7 @@ assert source.process(source.devices()[0]).bytes == 5 << 20
 def forked(body):
     libraries = {"nvml": str(driver_double.compiled.library("nvml"))}
     code = FORKED.format(folder=str(HELPERS), libraries=libraries, body=body)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=300)
+    done = run_python("-c", code)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -9,6 +9,7 @@ import types
 import pytest
 
 import hiwater
+from children import run_python
 from cuda_double import Card, forget
 from cuda_double.device_allocator import DeviceAllocator
 from hiwater.meters import devices
@@ -51,15 +52,8 @@ def test_statistics_of_any_depth_are_flattened_and_what_is_no_number_left_out():
 def test_no_library_is_loaded_by_looking():
     code = "import hiwater, sys\nwith hiwater.track(meters=('gpu',)) as t: pass\n"
     code += "print([n for n in ('torch', 'jax', 'pynvml') if n in sys.modules], t.usage.gpu)"
-    import subprocess
 
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={**os.environ, "PYTHONPATH": "src"},
-    )
+    done = run_python("-c", code, env={**os.environ, "PYTHONPATH": "src"}, check=True)
     assert done.stdout.strip() == "[] []"
 
 

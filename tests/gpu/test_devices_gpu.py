@@ -4,13 +4,10 @@ device.
 docs/gpu.md has the list of what was seen on a real GPU.
 """
 
-import subprocess
-import sys
-
 import pytest
 
 import hiwater
-from children import run_hiwater
+from children import run_hiwater, run_python
 from hiwater.meters import devices
 from hiwater.meters.devices.reconcile import UNACCOUNTED, USED
 
@@ -41,7 +38,7 @@ def test_looking_makes_no_context():
         "import torch, hiwater\nwith hiwater.track(meters=('gpu',)) as t: pass\n"
         "print(torch.cuda.is_initialized(), t.usage.gpu)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = run_python("-c", code, check=True)
     assert done.stdout.strip() == "False []"
 
 

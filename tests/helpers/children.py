@@ -1,10 +1,10 @@
-"""Runs `hiwater` in a process of its own."""
+"""Runs `hiwater`, or this interpreter, in a process of its own."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import warm_reader
@@ -30,9 +30,27 @@ def run_hiwater(
     if loaded:
         done = warm_reader.hiwater([str(word) for word in words], folder, child_environment(environment), loaded)
     else:
-        done = subprocess.run(
-            hiwater_command(*words), cwd=folder, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False,
-            env=child_environment(environment),
-        )  # fmt: skip
+        done = run_command(hiwater_command(*words), folder=folder, env=child_environment(environment))
     assert not check or done.returncode == 0, f"{words} ended with {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done
+
+
+def run_python(
+    *words: object, folder: Path | None = None, env: Mapping[str, str] | None = None, check: bool = False
+) -> subprocess.CompletedProcess[str]:
+    """Run this interpreter with these words; see `run_command()`."""
+    return run_command([sys.executable, *map(str, words)], folder=folder, env=env, check=check)
+
+
+def run_command(
+    command: Sequence[str | Path],
+    *,
+    folder: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    check: bool = False,
+) -> subprocess.CompletedProcess[str]:
+    """Run a command in a folder, and return what it wrote. `env` is its whole environment; by default, that of
+    here."""
+    return subprocess.run(
+        command, cwd=folder, env=env, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=check
+    )

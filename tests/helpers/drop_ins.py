@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
+from children import run_python
 from hiwater.contrib.compat.drop_ins import folder
 
 HIWATER = str(Path(folder()).parent.parent)
@@ -14,10 +14,7 @@ HIWATER = str(Path(folder()).parent.parent)
 
 def run(*words: str | Path, cwd: Path, check: bool = True, **environment: str) -> subprocess.CompletedProcess[str]:
     places = os.pathsep.join([folder(), HIWATER])
-    return subprocess.run(
-        [sys.executable, *map(str, words)], cwd=cwd, env={**os.environ, "PYTHONPATH": places, **environment},
-        capture_output=True, text=True, check=check, timeout=300,
-    )  # fmt: skip
+    return run_python(*words, folder=cwd, env={**os.environ, "PYTHONPATH": places, **environment}, check=check)
 
 
 def script(path: Path, text: str) -> Path:

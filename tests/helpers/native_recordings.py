@@ -1,7 +1,6 @@
 """Programs that call a library with known functions, recorded with native frames."""
 
 import shutil
-import subprocess
 import sys
 import textwrap
 from collections.abc import Mapping
@@ -9,6 +8,7 @@ from pathlib import Path
 
 import compiled
 import hiwater
+from children import run_command
 from hiwater.analysis.symbols.naming import FunctionNames
 from hiwater.capture.native_frames import Frames
 from recording import child_environment
@@ -21,11 +21,8 @@ native = ctypes.CDLL(sys.argv[1])
 
 def record(folder: Path, program: str, *options: str, environment: Mapping[str, str] = {}) -> Path:
     (folder / "program.py").write_text(HEAD + textwrap.dedent(program))
-    done = subprocess.run(
-        [sys.executable, "-m", "hiwater", "run", "-q", *options, "-o", "run.hiw", "program.py",
-            compiled.library("native_frames")],
-        cwd=folder, capture_output=True, text=True, timeout=300, check=False, env=child_environment(environment),
-    )  # fmt: skip
+    done = run_command([sys.executable, "-m", "hiwater", "run", "-q", *options, "-o", "run.hiw", "program.py",
+            compiled.library("native_frames")], folder=folder, env=child_environment(environment))  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
     (folder / "out").write_text(done.stdout)
     return folder / "run.hiw"

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from children import run_command
 from recording import child_environment
 
 UID = 65534
@@ -39,7 +40,4 @@ def as_other_user(*words: object) -> list[str]:
 def run_as_other_user(
     *words: object, folder: Path, environment: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        as_other_user(*words), cwd=folder, capture_output=True, text=True, timeout=300, check=False,
-        env=child_environment(environment),
-    )  # fmt: skip
+    return run_command(as_other_user(*words), folder=folder, env=child_environment(environment))

@@ -1,7 +1,6 @@
 """Programs of Python alone, and what each of their lines holds at the end as tracemalloc sees it."""
 
 import json
-import subprocess
 import sys
 import textwrap
 from collections.abc import Mapping
@@ -10,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from children import run_command
 from naive_reader import Stack
 from recording import Recorded, child_environment
 
@@ -182,9 +182,7 @@ def under_tracemalloc(folder: Path, program: str) -> dict[str, Any]:
     folder.mkdir(exist_ok=True)
     (folder / "program.py").write_text(program)
     (folder / "driver.py").write_text(UNDER_TRACEMALLOC.format(folder=str(folder)))
-    done = subprocess.run(
-        [sys.executable, folder / "driver.py"], capture_output=True, text=True, check=True, env=child_environment()
-    )
+    done = run_command([sys.executable, folder / "driver.py"], env=child_environment(), check=True)
     found: dict[str, Any] = json.loads(done.stdout.replace(str(folder), "@"))
     return found
 

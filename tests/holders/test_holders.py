@@ -7,7 +7,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ import compiled
 import hiwater
 import notebooks
 import schemas
-from children import hiwater_command, run_hiwater
+from children import hiwater_command, run_hiwater, run_python
 from packages import skip_without
 from page_reader import Page
 from recording import child_environment, needs_engine, rounds
@@ -392,14 +391,7 @@ def test_a_type_a_line_and_an_object_choose(tmp_path: Path) -> None:
         assert "500 × Row" in repr(by_class.groups[1])
     """
     (tmp_path / "program.py").write_text(textwrap.dedent(source).lstrip())
-    done = subprocess.run(
-        [sys.executable, "program.py"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-        env=child_environment(),
-    )
+    done = run_python("program.py", folder=tmp_path, env=child_environment())
     assert done.returncode == 0, done.stderr
 
 

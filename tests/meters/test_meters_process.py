@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 import compiled
+from children import run_python
 from hiwater import meters
 from hiwater._os.kept_file import KeptFile
 from hiwater._os.procfs import PAGE_BYTES, peak_error_bytes
@@ -202,7 +203,7 @@ until = time.monotonic() + 60  # the kernel shows a thread that was waited for u
 while len(os.listdir("/proc/self/task")) > 1 and time.monotonic() < until: time.sleep(0.01)
 print(well, _core.resident_watch_peak() > 64 << 20, os.listdir("/proc/self/task") == [str(os.getpid())])
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=300)
+    done = run_python("-c", program)
     assert (done.returncode, done.stdout) == (0, "[100, 100, 100, 100] True True\n"), done.stderr
 
 

@@ -14,6 +14,7 @@ import pytest
 import hiwater
 import notebooks
 import page_reader
+from children import run_python
 from hiwater.analysis.user_lines import rank_lines
 from hiwater.capture.program import recorded_window
 from hiwater.contrib.compat.drop_ins import folder
@@ -541,5 +542,5 @@ def test_importing_hiwater_loads_no_notebook() -> None:
         "import sys, hiwater; hiwater.load_ipython_extension; print([n for n in sys.modules if "
         "n.startswith(('IPython', 'hiwater.'))])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = run_python("-c", code, check=True)
     assert done.stdout.strip() == "['hiwater.notebook']"

@@ -5,14 +5,13 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 import hiwater
-from children import run_hiwater
+from children import run_command, run_hiwater
 from hiwater.capture import Capture
 from hiwater.capture.format import CODE_LABEL
 from recording import child_environment, needs_engine
@@ -53,9 +52,7 @@ PROGRAMS = {
 
 def run(program: Path, *under: str | Path, environment: dict[str, str] | None = None) -> str:
     command = [sys.executable, *under, program]
-    done = subprocess.run(
-        command, env=child_environment(environment), check=False, capture_output=True, text=True, timeout=300
-    )
+    done = run_command(command, env=child_environment(environment))
     assert done.returncode == 0, done.stderr
     return done.stdout
 

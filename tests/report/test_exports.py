@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from children import run_python
 from example_captures import STACKS, in_memory, recorded, small
 from hiwater.analysis.call_tree import Grouping
 from hiwater.cli import main
@@ -151,7 +152,7 @@ def test_a_missing_extra_is_one_line_with_the_command(capture: Path) -> None:
         f"import sys; sys.modules['google'] = None; from hiwater.cli import main;"
         f"sys.exit(main(['report', {str(capture)!r}, '--format', 'pprof', '-o', 'out']))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=capture.parent)
+    done = run_python("-c", code, folder=capture.parent)
     assert done.returncode == 125 and done.stderr.count("\n") == 1
     assert "pip install 'hiwater[pprof]'" in done.stderr and not (capture.parent / "out").exists()
 

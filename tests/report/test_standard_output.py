@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from children import hiwater_command, run_hiwater
+from children import hiwater_command, run_command, run_hiwater
 from hiwater.cli.verbs import VERBS
 from recording import child_environment, needs_engine
 
@@ -53,9 +53,6 @@ def test_one_line_and_no_traceback(verb: str, how: str, folder: Path) -> None:
 def test_a_program_has_its_own_standard_output(folder: Path) -> None:
     """What fails there is the program's affair, as without hiwater; the report after it is hiwater's."""
     line = shlex.join(hiwater_command("run", "--format", "text", "-o", "b.hiw", "-c", "pass"))
-    done = subprocess.run(
-        ["bash", "-c", f"{line} >/dev/full"], cwd=folder, capture_output=True, text=True, timeout=300, check=False,
-        env=child_environment(),
-    )  # fmt: skip
+    done = run_command(["bash", "-c", f"{line} >/dev/full"], folder=folder, env=child_environment())
     assert done.returncode == 0
     assert "Traceback" not in done.stderr and "No space left" in done.stderr.splitlines()[-1]

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from children import hiwater_command, run_hiwater
+from children import hiwater_command, run_command, run_hiwater, run_python
 from hiwater._os import process_identity, trust
 from hiwater.recording.own_code import OwnCode
 from other_user import UID, as_other_user, needs_other_users, run_as_other_user, shared_folder
@@ -52,10 +52,9 @@ def started_by_other_user(
     folder: Path, environment: dict[str, str], *command: str | Path
 ) -> subprocess.CompletedProcess[str]:
     """A shell of the other user's starts the command, as a person would."""
-    return subprocess.run(
-        as_other_user("sh", "-c", '"$0" "$@"; exit $?', *command),
-        cwd=folder, capture_output=True, text=True, timeout=300, check=False, env=child_environment(environment),
-    )  # fmt: skip
+    return run_command(
+        as_other_user("sh", "-c", '"$0" "$@"; exit $?', *command), folder=folder, env=child_environment(environment)
+    )
 
 
 def made_in(folder: Path) -> list[str]:
@@ -111,10 +110,7 @@ def test_an_interpreter_whose_file_has_capabilities_records_nothing(is_privilege
 
 @pytest.mark.parametrize("option", ["-I", "-E"])
 def test_an_interpreter_that_ignores_its_environment_records_nothing(option: str, tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, option, "-c", "print(7)"], capture_output=True, text=True, check=True,
-        env=child_environment(entry(tmp_path)),
-    )  # fmt: skip
+    done = run_python(option, "-c", "print(7)", env=child_environment(entry(tmp_path)), check=True)
     assert (done.stdout, made_in(tmp_path)) == ("7\n", [])
 
 
@@ -136,13 +132,7 @@ def test_captures_of_children_go_into_no_folder_of_somebody_elses(how: str, tmp_
         os.chown(folder, 65534 if how == "theirs" else 0, 0)
         folder.chmod(0o777 if how == "writable" else 0o755)
     before = made_in(tmp_path)
-    done = subprocess.run(
-        [sys.executable, "-c", "print(7)"],
-        capture_output=True,
-        text=True,
-        check=True,
-        env=child_environment(entry(tmp_path)),
-    )
+    done = run_python("-c", "print(7)", env=child_environment(entry(tmp_path)), check=True)
     assert (done.stdout, done.stderr, made_in(tmp_path)) == ("7\n", "", before)
 
 

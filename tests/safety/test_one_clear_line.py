@@ -5,13 +5,11 @@ from __future__ import annotations
 
 import os
 import stat
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from children import run_hiwater
+from children import run_hiwater, run_python
 from recording import needs_engine
 
 pytestmark = needs_engine
@@ -73,7 +71,7 @@ def test_toml_that_only_mentions_a_table_has_no_settings(folder: Path) -> None:
 def test_a_program_that_records_itself_takes_no_harm_from_toml(folder: Path) -> None:
     (folder / "pyproject.toml").write_text(f"[tool.hiwater]\nown = {DEEP_ARRAY}\n")
     source = "import hiwater\nwith hiwater.record('b.hiw'): print(7)"
-    done = subprocess.run([sys.executable, "-c", source], cwd=folder, capture_output=True, text=True, check=False)
+    done = run_python("-c", source, folder=folder)
     (folder / "pyproject.toml").unlink()
     assert (done.returncode, done.stdout) == (0, "7\n"), done.stderr[-300:]
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import hiwater
-from children import hiwater_command, run_hiwater
+from children import hiwater_command, run_hiwater, run_python
 from hiwater._os import trust
 from hiwater._os.replacing import replacing
 from hiwater.capture import destination
@@ -177,7 +177,7 @@ def test_a_file_system_that_gives_files_to_somebody_else_keeps_no_child_from_bei
             f"import ctypes, sys; from hiwater._os import trust; ctypes.CDLL(None).setfsuid({UID}); "
             "print(trust.is_own_folder(sys.argv[1]))"
         )
-        done = subprocess.run([sys.executable, "-c", asks, child.parent], capture_output=True, text=True, check=True)
+        done = run_python("-c", asks, child.parent, check=True)
         assert done.stdout == "True\n"
         assert not trust.is_own_folder(str(child.parent))  # this process makes root's
         assert sorted(path.name for path in child.parent.iterdir()) == [child.name, "index.jsonl"]

@@ -22,6 +22,7 @@ import pytest
 
 import hiwater
 import hiwater.compat
+from children import run_python
 from hiwater.errors import HiwaterError, MeterUnavailable
 from hiwater.scopes.tracker import Tracker
 from recording import needs_engine
@@ -460,10 +461,7 @@ def test_7_no_framework_is_imported_for_it():
         "import sys, hiwater.compat\nwith hiwater.compat.ResourceTracker(): pass\n"
         "print(sorted({'torch','numpy','rich'} & set(sys.modules)))"
     )
-    assert (
-        subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.strip()
-        == "[]"
-    )
+    assert run_python("-c", program, check=True).stdout.strip() == "[]"
 
 
 @needs_engine

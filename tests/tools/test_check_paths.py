@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from children import run_python
 
 TREE = Path(__file__).resolve().parents[2]
 TOOL = TREE / "tools" / "check_paths.py"
@@ -59,9 +60,7 @@ CASES = {**dict.fromkeys(FOUND.strip().splitlines(), True), **dict.fromkeys(ALLO
 
 
 def check(tree: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, tree / "tools" / TOOL.name], capture_output=True, text=True, timeout=300, check=False
-    )
+    return run_python(tree / "tools" / TOOL.name)
 
 
 def test_the_code_keeps_it() -> None:

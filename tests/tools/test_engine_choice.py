@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from children import run_command
 from places import ROOT
 
 pytestmark = pytest.mark.skipif(shutil.which("cmake") is None, reason="CMake configures the build")
@@ -17,10 +18,10 @@ NO_COMPILER = {"CC": "/bin/false", "CXX": "/bin/false"}
 
 
 def configured(folder: Path, python: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+    return run_command(
         ["cmake", "-S", ROOT, "-B", folder / "build", f"-DPython_EXECUTABLE={python}"],
-        capture_output=True, text=True, check=False, timeout=300, env=os.environ | NO_COMPILER | environment,
-    )  # fmt: skip
+        env=os.environ | NO_COMPILER | environment,
+    )
 
 
 @pytest.mark.parametrize("system", ["linux-riscv64", "linux-i686", "macosx-14.0-arm64", "win-amd64"])

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import importlib.metadata
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
 import pytest
 
 import hiwater
+from children import run_python
 from places import ROOT
 
 ASK = "import release_check; print(release_check.version(), *release_check.other_versions())"
@@ -18,9 +17,7 @@ ASK = "import release_check; print(release_check.version(), *release_check.other
 
 def _said(program: str) -> list[str]:
     """The words that a program beside the tools prints."""
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT / "tools", capture_output=True, text=True, check=True, timeout=300
-    )
+    done = run_python("-c", program, folder=ROOT / "tools", check=True)
     return done.stdout.split()
 
 

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from children import run_python
 from places import ROOT
 from recording import child_environment, needs_engine
 
@@ -15,9 +16,7 @@ PROBE = ROOT / "tools" / "truth_probe.py"
 
 @needs_engine
 def test_all_figures_are_right_here() -> None:
-    done = subprocess.run(
-        [sys.executable, PROBE], capture_output=True, text=True, check=False, timeout=300, env=child_environment()
-    )
+    done = run_python(PROBE, env=child_environment())
     assert (done.returncode, done.stdout, done.stderr) == (0, "19 of 19 figures are right\n", "")
 
 

@@ -7,7 +7,6 @@ import io
 import json
 import os
 import re
-import subprocess
 import sys
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import schemas
+from children import run_python
 
 torch = pytest.importorskip("torch")
 
@@ -709,5 +709,5 @@ torch.ones(1 << 22).add_(1).sum()
 hiwater.contrib.torch.estimate(*estimate_models.masked_attention())
 print(torch.get_num_threads())
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=False)
+    done = run_python("-c", code)
     assert (done.returncode, done.stdout) == (0, "2\n"), done.stderr

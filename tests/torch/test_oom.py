@@ -3,13 +3,11 @@
 import contextlib
 import json
 import pickle
-import subprocess
-import sys
 
 import pytest
 
 import hiwater
-from children import run_hiwater
+from children import run_hiwater, run_python
 from cuda_double import Card, installed
 from cuda_double.device_allocator import allocation_size, round_size
 from hiwater.allocator_state import AllocatorState, of_segments
@@ -532,7 +530,7 @@ def test_a_program_that_dies_of_it_leaves_the_report_and_its_own_ending(tmp_path
     program.write_text(
         "import torch\ndef train():\n    big = torch.zeros(500, 500)\n    return torch.empty(1 << 52)\ntrain()\n"
     )
-    plain = subprocess.run([sys.executable, program], capture_output=True, text=True, check=False)
+    plain = run_python(program)
     done = run_hiwater("run", "-o", tmp_path / "run.hiw", program)
     assert done.returncode == plain.returncode == 1
     assert plain.stderr in done.stderr

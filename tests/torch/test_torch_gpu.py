@@ -2,11 +2,11 @@
 
 import gc
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from children import run_python
 
 torch = pytest.importorskip("torch")
 
@@ -61,7 +61,7 @@ def test_a_step_needs_what_was_estimated_to_the_byte(tmp_path):
     """By the command, which runs the step in a process of its own. Half a minute: it loads torch four times."""
     name = "small_encoder"
     words = ["estimate", f"{PROGRAMS}:{name}", "--record-row", str(tmp_path / "row.json")]
-    done = subprocess.run([sys.executable, "-m", "hiwater", *words], capture_output=True, text=True, check=False)
+    done = run_python("-m", "hiwater", *words)
     assert done.returncode == 0, done.stderr
     row = json.loads((tmp_path / "row.json").read_text())["rows"][name]
     assert (row["estimated_allocated"], row["estimated_reserved"]) == (row["allocated"], row["reserved"])

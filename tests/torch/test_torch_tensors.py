@@ -13,6 +13,8 @@ import weakref
 
 import pytest
 
+from children import run_python
+
 torch = pytest.importorskip("torch")
 
 from hypothesis import given, strategies  # noqa: E402 - after torch is known to be there
@@ -456,7 +458,7 @@ def test_a_fresh_program_pays_nothing_for_the_name():
     )
     subprocess.run([sys.executable, "-c", code], check=True)
     code = "import sys; sys.modules['torch'] = None; import hiwater; hiwater.contrib.torch.MemReporter"
-    failed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    failed = run_python("-c", code)
     assert "ExtraMissing: hiwater.contrib.torch.MemReporter needs torch; pip install 'hiwater[torch]'" in failed.stderr
 
 
@@ -689,7 +691,7 @@ shell.run_cell("print(*[one.owner.name for one in rows if one.nbytes in (3108, 3
 
 def test_in_a_notebook_a_users_name_comes_before_those_of_its_history():
     pytest.importorskip("IPython")
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", NOTEBOOK], capture_output=True, text=True, check=True)
+    done = run_python("-W", "ignore", "-c", NOTEBOOK, check=True)
     first, second = done.stdout.splitlines()[-1].split()
     assert first == "batch" and second in {"_2", "__", "Out[2]"}
 
