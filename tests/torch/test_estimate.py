@@ -628,8 +628,8 @@ class Reads(nn.Module):
 @pytest.mark.parametrize(
     "how",
     [
-        lambda x: x.sum().item(),
-        lambda x: bool(x.sum() > 0),
+        lambda x: x.argmax().item(),
+        lambda x: bool((x > 0).all()),
         lambda x: x[x > 0],
         lambda x: x.nonzero(),
         lambda x: x.detach().numpy(),

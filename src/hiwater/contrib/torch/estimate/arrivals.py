@@ -22,6 +22,8 @@ class StorageFollower(Protocol):
 
     def resized(self, storage: torch.UntypedStorage) -> None: ...
 
+    def taken(self, real: torch.Tensor) -> torch.Tensor: ...
+
 
 _followers: list[StorageFollower] = []
 
@@ -39,6 +41,14 @@ def note(*values: Any) -> None:
                 vars(part.untyped_storage())["_is_on_card"] = True
             for follower in _followers:
                 follower.track(value)
+
+
+def taken(value: Any) -> Any:
+    """A fake for a real tensor that a program has read or computed on the host; others as they are."""
+    is_real = type(value) is torch.Tensor and not value.requires_grad and value.layout == torch.strided
+    if not is_real or not _followers or not torch._C._len_torch_dispatch_stack():
+        return value
+    return _followers[0].taken(value)
 
 
 def are_noted(values: Any) -> bool:

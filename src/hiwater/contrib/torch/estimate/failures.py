@@ -10,6 +10,7 @@ from contextlib import contextmanager
 import torch
 from torch._subclasses import fake_tensor
 
+from hiwater.contrib.torch.estimate.trace import LIBRARIES
 from hiwater.errors import HiwaterError, StepFailed, StepNeedsValues
 
 _VALUE_ERRORS = tuple(
@@ -19,6 +20,7 @@ _VALUE_ERRORS = tuple(
 )
 _NOT_THE_USERS = (os.path.dirname(torch.__file__) + os.sep, os.path.dirname(__file__) + os.sep)
 _OF_FIRST_FSDP = ("FSDP does not support CPU only execution", "FSDP needs a non-CPU accelerator")
+_OF_NESTED = ("self.shape_env must not be None", "NestedTensor")
 _READS = {
     "aten._local_scalar_dense.default": "reads a tensor's value (.item(), float(), bool(), if, print)",
     "aten.nonzero.default": "makes a tensor whose size depends on values (nonzero, a mask as index)",
@@ -45,6 +47,11 @@ def explained(is_import: bool = False) -> Iterator[None]:
                 f"{_line(error)} reads a tensor's values as NumPy, but an estimate knows only sizes",
                 "keep it out of the step that you hand over",
             ) from error
+        if any(words in str(error) for words in _OF_NESTED):
+            raise StepFailed(
+                f"{_line(error)} uses nested tensors, whose sizes are values",
+                "hand over a padded batch of the same number of elements",
+            ) from error
         if "`fused=True` requires" in str(error):
             raise StepFailed(
                 f"{_line(error)} uses a fused optimizer, which this torch ({torch.__version__}) has only on a card",
@@ -66,7 +73,9 @@ def explained(is_import: bool = False) -> Iterator[None]:
 
 
 def _line(error: BaseException) -> str:
-    """The innermost line of the user's, or the innermost of all."""
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if not frame.filename.startswith(("<frozen", *_NOT_THE_USERS))] or list(frames)
-    return f"{own[-1].filename}:{own[-1].lineno}" if own else "an unknown line"
+    """The innermost line of the user's, and of a library that it calls, or the innermost of all."""
+    frames = list(traceback.extract_tb(error.__traceback__))
+    outside = [frame for frame in frames if not frame.filename.startswith(("<frozen", *_NOT_THE_USERS))] or frames
+    own = [frame for frame in outside if not frame.filename.startswith(LIBRARIES)] or outside
+    lines = dict.fromkeys(f"{frames[-1].filename}:{frames[-1].lineno}" for frames in (own, outside) if frames)
+    return ", in ".join(lines) or "an unknown line"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import sysconfig
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -14,8 +13,8 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils.data import DataLoader, Dataset
 
 from hiwater.contrib.torch.estimate import arrivals
+from hiwater.contrib.torch.estimate.trace import LIBRARIES
 
-_LIBRARIES = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
 _NOT_WALKED = (type, ModuleType, str, bytes, int, float, Dataset, DataLoader)  # data stay on the host
 _OF_MODULES = ("_parameters", "_buffers", "_modules")
 
@@ -95,7 +94,7 @@ class Fakes:
         function.__defaults__ = self.of(function.__defaults__)
         function.__kwdefaults__ = self.of(function.__kwdefaults__)
         self._container(vars(function))
-        if not function.__code__.co_filename.startswith(_LIBRARIES):
+        if not function.__code__.co_filename.startswith(LIBRARIES):
             for name in _names(function.__code__) & function.__globals__.keys():
                 function.__globals__[name] = self.of(function.__globals__[name])
 

@@ -17,6 +17,7 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn import functional
+from torch.overrides import TorchFunctionMode
 
 from hiwater.contrib.torch.estimate import arrivals, streams, unseen
 
@@ -29,12 +30,15 @@ def settle() -> None:
     torch.set_default_device = _nothing()
     torch.Tensor.to = _to
     torch.Tensor.__deepcopy__ = _deepcopy
+    torch.Tensor.__format__ = _format
     torch.Tensor.cuda, torch.Tensor.pin_memory = _cuda, _itself()
-    nn.Module._apply = _apply
+    nn.Module._apply, nn.Module.to = _apply, _module_to
     torch.UntypedStorage.resize_ = arrivals.resize
     functional.linear = _linear
     streams.install()
     torch.compile, nn.Module.compile = _uncompiled, lambda *_, **__: unseen.note_compiled()
+    torch.save = _nothing()  # it would begin to write a file, and fail
+    torch.jit.script = lambda code, *_, **__: code  # it reads the source of functions that are replaced here
     # The last is called where a tensor is to be made on a card, before any mode can change that (seen with torch 2.2).
     for name in ("synchronize", "set_device", "empty_cache", "manual_seed", "manual_seed_all", "init", "_lazy_init"):
         setattr(torch.cuda, name, _nothing())
@@ -47,6 +51,18 @@ def settle() -> None:
     nn.init._no_grad_trunc_normal_ = lambda tensor, *_, **__: tensor  # some versions repeat it until the values fit
     _settle_autocast()
     _settle_optimizers()
+
+
+class Importing(TorchFunctionMode):  # type: ignore[misc]  # torch is untyped where types are checked
+    """While a script is imported, before any fake: what it makes on the card at once is on the only device."""
+
+    def __torch_function__(
+        self, function: Any, _types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = dict(kwargs or {})
+        if kwargs.get("device") is not None and torch.device(kwargs["device"]).type not in arrivals.HOST:
+            kwargs["device"] = "cpu"
+        return function(*args, **kwargs)
 
 
 def settle_libraries() -> None:
@@ -90,6 +106,7 @@ def _linear(*arguments: Any, **options: Any) -> torch.Tensor:
 
 
 def _cuda(self: torch.Tensor, *_arguments: Any, **_options: Any) -> torch.Tensor:
+    self = arrivals.taken(self)
     arrivals.note(self)
     return self
 
@@ -99,10 +116,11 @@ _tensor_to = torch.Tensor.to
 
 def _to(self: torch.Tensor, *arguments: Any, **options: Any) -> torch.Tensor:
     """`Tensor.to` without its device. A tensor that has the type already is returned unchanged, as by torch."""
+    self = arrivals.taken(self)
     given = [*arguments, *(options.get(name) for name in ("other", "dtype", "device"))]
     dtype = next((value for value in given if isinstance(value, torch.dtype)), None)
     other = next((value for value in given if isinstance(value, torch.Tensor)), None)
-    device = next((value for value in given if isinstance(value, (str, torch.device))), "cpu")
+    device = next((value for value in map(_device, given) if isinstance(value, (str, torch.device))), "cpu")
     if other is not None:
         dtype = other.dtype
     kept = {name: options[name] for name in ("copy", "memory_format") if options.get(name) is not None}
@@ -110,6 +128,32 @@ def _to(self: torch.Tensor, *arguments: Any, **options: Any) -> torch.Tensor:
     if torch.device(device).type not in arrivals.HOST or (other is not None and arrivals.are_noted(other)):
         arrivals.note(moved)
     return moved
+
+
+def _device(value: Any) -> Any:
+    """A device of a program; a bare number is a card's."""
+    return f"cuda:{value}" if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+_module_moved = nn.Module.to
+
+
+def _module_to(self: nn.Module, *arguments: Any, **options: Any) -> nn.Module:
+    """`Module.to`, which asks torch for the kind of card if it is given a number."""
+    options = {name: _device(value) if name == "device" else value for name, value in options.items()}
+    moved: nn.Module = _module_moved(self, *map(_device, arguments), **options)
+    return moved
+
+
+_tensor_format = torch.Tensor.__format__
+
+
+def _format(self: torch.Tensor, specification: str) -> str:
+    """The text of a number, also of a fake tensor: torch has one for plain tensors only."""
+    if specification and self.dim() == 0:
+        return format(self.item(), specification)
+    text: str = _tensor_format(self, specification)
+    return text
 
 
 _tensor_deepcopy = torch.Tensor.__deepcopy__

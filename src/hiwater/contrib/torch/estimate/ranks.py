@@ -36,6 +36,7 @@ _FOLDERS = {
 }
 _MAKERS = (torch.ops.aten.empty, torch.ops.aten.zeros, torch.ops.aten.arange)
 _LIFT = torch.ops.aten.lift_fresh  # of what `torch.tensor` has made
+_destroy_process_group: Any = getattr(dist, "destroy_process_group", None)  # not where torch is without processes
 _making_tables: list[None] = []
 _PLANNERS = ("torch.distributed.tensor._sharding_prop", "torch.distributed._tensor.sharding_prop")  # since torch 2.5
 _running_reducer: list[None] = []
@@ -54,6 +55,7 @@ def install(count: int | None) -> None:
     home._new_process_group_helper = _on_own_backend(home._new_process_group_helper)
     dist.init_process_group = home.init_process_group = alone = _alone(home.init_process_group)
     dist.device_mesh.init_process_group = alone
+    dist.destroy_process_group = lambda *_: None  # a program's last act, which may be called once more
     _speak_to_oneself(home)
     _settle_meshes(dist.device_mesh.DeviceMesh)
     torch.cuda.current_device, torch.cuda.nccl.version = lambda: 0, lambda: ()  # the latter is for a log
@@ -66,7 +68,7 @@ def install(count: int | None) -> None:
 def forget() -> None:
     """Let the next estimate make its process groups anew."""
     if are_in_use() and isinstance(dist.group.WORLD, _LoneGroup):
-        dist.destroy_process_group()
+        _destroy_process_group()
 
 
 def are_in_use() -> bool:

@@ -12,6 +12,7 @@ from torch import nn
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils._pytree import tree_leaves, tree_map
 
+from hiwater.contrib.torch.estimate.loops import LoopEnds, progress
 from hiwater.contrib.torch.estimate.trace import NOWHERE, CodePlace
 from hiwater.contrib.torch.estimate.tracker import StorageTracker
 from hiwater.errors import BadRequest
@@ -67,6 +68,14 @@ class Workload:
         if isinstance(self.inputs, Mapping):
             return self.function(**self.inputs)
         return self.function(*(self.inputs if isinstance(self.inputs, (tuple, list)) else (self.inputs,)))
+
+    def call_once(self) -> Any:
+        """The result of a call, or None if the function has a loop of its own, and enough of it has run."""
+        progress.begin(self.steps)
+        try:
+            return self.call()
+        except LoopEnds:
+            return None
 
     def note(self, text: str) -> None:
         if text not in self.notes:
@@ -157,7 +166,7 @@ def _train(job: Workload, tracker: StorageTracker | _Nobody, is_card: bool) -> N
             job.backward_ran = False
             # As in a plain loop, the output and loss of the last turn live until this turn assigns their names.
             with torch.autocast(job.device, job.autocast) if job.autocast else nullcontext():
-                output = job.call()
+                output = job.call_once()
                 job.is_whole_step = job.backward_ran and (job.optimizer_ran or job.optimizer is None)
                 loss = None if job.backward_ran else _loss(job, output)
             if loss is not None:
@@ -166,6 +175,8 @@ def _train(job: Workload, tracker: StorageTracker | _Nobody, is_card: bool) -> N
             job.optimizer.step()
         for optimizer in job.optimizers:
             _track_optimizer_state(job, optimizer, tracker, is_card)
+        if progress.is_enough:
+            break
     del output, loss
 
 
@@ -176,7 +187,7 @@ def _infer(job: Workload, tracker: StorageTracker | _Nobody) -> None:
     for step in range(1, job.steps + 1):
         tracker.begin(step, "forward")
         with torch.no_grad(), torch.autocast(job.device, job.autocast) if job.autocast else nullcontext():
-            output = job.call()
+            output = job.call_once()
     del output
 
 
@@ -292,6 +303,7 @@ def _watched(job: Workload, tracker: StorageTracker) -> Iterator[None]:
 
 
 def _enter(tracker: StorageTracker, name: str) -> None:
+    progress.forwards += 1
     if tracker.phase == "after" and not tracker.modules:
         _change_phase(tracker, "forward")
     tracker.modules.append(name)
@@ -304,6 +316,7 @@ def _leave(tracker: StorageTracker) -> None:
 
 def _as_phase(function: Callable[..., Any], tracker: StorageTracker) -> Callable[..., Any]:
     def in_backward(*arguments: Any, **options: Any) -> Any:
+        progress.backwards += 1
         step, before = tracker.trace.phase_starts[-1].step, tracker.phase
         if before != "backward":  # a nested backward, as of a checkpoint, is part of the outer one
             _call_activations(tracker)
@@ -333,6 +346,7 @@ def _track_gradient(parameter: torch.Tensor, tracker: StorageTracker) -> None:
 def _optimizer_begins(optimizer: torch.optim.Optimizer, job: Workload, tracker: StorageTracker) -> None:
     if all(optimizer is not known for known in job.optimizers):
         job.optimizers.append(optimizer)
+    progress.step(optimizer)
     _change_phase(tracker, "optimizer")
 
 

@@ -3,9 +3,13 @@ afterwards."""
 
 from __future__ import annotations
 
+import os
+import sysconfig
 from bisect import bisect_right
 from dataclasses import dataclass, field
 from typing import NamedTuple
+
+LIBRARIES = tuple(sysconfig.get_path(name) + os.sep for name in ("stdlib", "purelib", "platlib"))
 
 
 class CodePlace(NamedTuple):

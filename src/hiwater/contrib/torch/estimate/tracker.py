@@ -11,7 +11,6 @@ import contextlib
 import functools
 import os
 import sys
-import sysconfig
 import weakref
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -25,13 +24,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from hiwater.contrib.torch.estimate import arrivals, ranks, streams
-from hiwater.contrib.torch.estimate.contents import KnownContents
+from hiwater.contrib.torch.estimate.contents import NUMBER, KnownContents
 from hiwater.contrib.torch.estimate.hidden import HiddenStorage, Source
 from hiwater.contrib.torch.estimate.one_device import is_linear_running
-from hiwater.contrib.torch.estimate.trace import NOWHERE, CodePlace, StepTrace, Storage
+from hiwater.contrib.torch.estimate.trace import LIBRARIES, NOWHERE, CodePlace, StepTrace, Storage
 
 _OWN_FOLDERS = tuple(os.path.dirname(path) + os.sep for path in (torch.__file__, __file__))
-_LIBRARIES = tuple(sysconfig.get_path(name) + os.sep for name in ("stdlib", "purelib", "platlib"))
 _NOT_THE_USERS = (*_OWN_FOLDERS, "<frozen", contextlib.__file__, functools.__file__)
 _DISPATCH_FOLDERS = tuple(
     os.path.join(os.path.dirname(torch.__file__), name) for name in ("_dynamo", "_compile.py", "utils", "_ops.py")
@@ -46,6 +44,7 @@ _IN_PLACE = {
     torch.ops.aten.scatter.src: torch.ops.aten.scatter_.src,
     torch.ops.aten.scatter_add.default: torch.ops.aten.scatter_add_.default,
 }
+_INDEX, _NONZERO = torch.ops.aten.index.Tensor, torch.ops.aten.nonzero.default
 _DROPOUT = torch.ops.aten.native_dropout.default  # makes its mask before its output (Dropout.cu in ATen)
 # The reference counts if one holder calls an operator: the holder, the arguments of the call twice, and the argument of
 # the count itself.
@@ -71,6 +70,7 @@ class StorageTracker(TorchDispatchMode):  # type: ignore[misc]  # torch is untyp
         # Our code that calls the user's: its callers are no lines of the step.
         self.drivers: frozenset[CodeType] = frozenset()
         self.contents = KnownContents()
+        self.reads: dict[str, None] = {}  # lines that read a computed number
         self.hidden: list[Source] = []
         self.enlarge: Callable[[Any, tuple[Any, ...], dict[str, Any], Any], None] | None = None  # results, as on a card
         self.modules: list[str] = []  # names of the modules whose forward is running, outermost first
@@ -108,6 +108,11 @@ class StorageTracker(TorchDispatchMode):  # type: ignore[misc]  # torch is untyp
             return function(*args, **kwargs)
         if self.contents.can_read(function, args):
             return self.contents.read(args[0])
+        if function.name() == _ITEM and self.phase != "optimizer":
+            number = self.contents.number_for(args[0])
+            if number is not None:
+                self._note_read()
+                return number
         if self.phase == "optimizer" and function.name() == _ITEM:
             return _number(function, args[0])
         if (
@@ -121,7 +126,10 @@ class StorageTracker(TorchDispatchMode):  # type: ignore[misc]  # torch is untyp
             function = _IN_PLACE[function]
         if self.phase == "after" and self.is_recording and _nodes() > self._nodes_at_end:
             self.begin(self.trace.phase_starts[-1].step, "forward")  # an operation with a node for backward
-        result = function(*args, **kwargs)
+        if function is _INDEX:
+            args = (args[0], self._positions(args[1]))
+        places = self._places_in(args[0]) if function is _NONZERO else None
+        result = function(*args, **kwargs) if places is None else torch.stack(places, 1)
         if self.enlarge is not None:
             self.enlarge(function, args, kwargs, result)
         self.contents.follow(function, args, kwargs, result)
@@ -191,6 +199,38 @@ class StorageTracker(TorchDispatchMode):  # type: ignore[misc]  # torch is untyp
             self._remove(key)
             self._enter(storage, key, storage.nbytes(), place)
 
+    def taken(self, real: torch.Tensor) -> torch.Tensor:
+        """A fake for a real tensor, with its content if that is small."""
+        with torch.no_grad():
+            fake = torch.empty_strided(real.shape, real.stride(), dtype=real.dtype)
+        self.contents.know(fake, real)
+        return fake
+
+    def _places_in(self, mask: torch.Tensor) -> list[torch.Tensor] | None:
+        """Where a tensor of known content is not zero, by dimension."""
+        real = self.contents.of(mask)
+        if real is None or real.dim() == 0:
+            return None
+        with no_dispatch():
+            found = real.nonzero(as_tuple=True)
+        return [self.taken(one) for one in found]
+
+    def _positions(self, indices: list[torch.Tensor | None]) -> list[torch.Tensor | None]:
+        """Positions instead of known masks, as operators make them: the size of the result follows from them."""
+        made: list[torch.Tensor | None] = []
+        for index in indices:
+            is_mask = index is not None and index.dtype in (torch.bool, torch.uint8)
+            places = self._places_in(index) if is_mask else None
+            for place in places or ():
+                self.track(place)
+            made += [index] if places is None else places
+        return made
+
+    def _note_read(self) -> None:
+        place = self._forward_place()
+        file, line, _ = place.own or place.innermost
+        self.reads[f"{file}:{line}"] = None
+
     def _add_hidden(self, made: list[HiddenStorage]) -> list[int]:
         """Add these storages, and return the numbers of those that the operator's end frees."""
         added = []
@@ -253,8 +293,8 @@ class StorageTracker(TorchDispatchMode):  # type: ignore[misc]  # torch is untyp
     def _forward_place(self) -> CodePlace:
         lines = _lines_of_the_user(self.drivers)
         innermost = next(lines, NOWHERE.innermost)
-        is_own = not innermost[0].startswith(_LIBRARIES)
-        own = None if is_own else next((line for line in lines if not line[0].startswith(_LIBRARIES)), None)
+        is_own = not innermost[0].startswith(LIBRARIES)
+        own = None if is_own else next((line for line in lines if not line[0].startswith(LIBRARIES)), None)
         return CodePlace(self.modules[-1] if self.modules else "", *innermost, own)
 
 
@@ -293,4 +333,4 @@ def _number(item: Any, tensor: torch.Tensor) -> Any:
     try:
         return item(tensor)
     except DataDependentOutputException:
-        return 0.5 if tensor.is_floating_point() else 1
+        return NUMBER if tensor.is_floating_point() else 1

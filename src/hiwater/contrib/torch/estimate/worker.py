@@ -24,6 +24,7 @@ from hiwater.contrib.torch.estimate.processes import ask_fork, send
 from hiwater.errors import BadRequest, NotFound, NotRunnable
 
 Maker = Callable[[int | None], tuple[Any, ...]]
+_SHOWN = 3  # lines in a note
 _earlier: list[weakref.ref[Any]] = []
 """The tensors from before the first step, which the collector no longer traverses."""
 
@@ -37,12 +38,24 @@ def main(descriptor: int) -> None:
 
 def settled_and_done(make: Callable[[], Maker], request: Mapping[str, Any]) -> Any:
     """The result of the request. Changes torch in this process, unless the step is measured on a card."""
-    from hiwater.contrib.torch.estimate import card_kernels, cpu_kernels, on_card, one_device, ranks, recurrent, unseen
+    from hiwater.contrib.torch.estimate import (
+        card_kernels,
+        cpu_kernels,
+        loops,
+        on_card,
+        one_device,
+        present_card,
+        ranks,
+        recurrent,
+        unseen,
+    )
     from hiwater.contrib.torch.estimate.cards import Processors
 
     if request["task"] == "measure":
         return on_card.measured(make, request)
     one_device.settle()
+    if request["is_card"]:
+        present_card.install(request)
     ranks.install(request["ranks"])
     if request["is_card"]:
         card_kernels.install(tuple(request["capability"]))
@@ -50,6 +63,7 @@ def settled_and_done(make: Callable[[], Maker], request: Mapping[str, Any]) -> A
     else:
         cpu_kernels.install()
         unseen.install()
+    loops.install()
     made = make()
     if request["mode"] == "train":
         _earlier.extend(map(weakref.ref, _tensors()))
@@ -91,6 +105,7 @@ def estimate_once(
         failures,
         figures,
         kernel_buffers,
+        loops,
         one_device,
         ranks,
         recurrent,
@@ -103,6 +118,7 @@ def estimate_once(
     unseen.forget()
     recurrent.forget()
     ranks.forget()
+    loops.progress.notes = []
     tracker = StorageTracker()
     tracker.begin(0, "before")
     tracker.hidden = _hidden_on_card(request) if request["is_card"] else [cpu_kernels.hidden]
@@ -120,7 +136,8 @@ def estimate_once(
         steps.run(job, tracker, request["is_card"])
         parameters = sum(parameter.numel() for parameter in job.parameters())
         job.notes += _note_on_unowned(job)
-    notes = [*job.notes, *tracker.contents.notes, *ranks.notes(request["ranks"]), *_notes_on(job, request["is_card"])]
+    notes = [*job.notes, *loops.progress.notes, *_note_on_reads(tracker), *tracker.contents.notes]
+    notes += [*ranks.notes(request["ranks"]), *_notes_on(job, request["is_card"])]
     trace, is_training = tracker.trace, job.is_training
     del job, fakes, function, inputs, optimizer, loss, tracker
     gc.collect()
@@ -188,6 +205,16 @@ def _note_on_unowned(job: Any) -> list[str]:
     return [note]
 
 
+def _note_on_reads(tracker: Any) -> list[str]:
+    from hiwater.contrib.torch.estimate.contents import NUMBER
+
+    lines = [os.path.relpath(line) if line.startswith(os.getcwd() + os.sep) else line for line in tracker.reads]
+    if not lines:
+        return []
+    shown = ", ".join(lines[:_SHOWN]) + (f" and {len(lines) - _SHOWN} more" if len(lines) > _SHOWN else "")
+    return [f"computed numbers are read at {shown}: {NUMBER} stands for each, 1 for a count"]
+
+
 def _notes_on(job: Any, is_card: bool) -> list[str]:
     from torch import nn
 
@@ -212,9 +239,9 @@ def _notes_on(job: Any, is_card: bool) -> list[str]:
 
 def _made_by(request: Mapping[str, Any]) -> Maker:
     """The function that the request names, wrapped: it takes a batch size and returns all four parts."""
-    from hiwater.contrib.torch.estimate import failures
+    from hiwater.contrib.torch.estimate import failures, one_device
 
-    with failures.explained(is_import=True):
+    with failures.explained(is_import=True), one_device.Importing():
         home = _loaded(request["kind"], request["path"])
     thing: Any = home
     for part in request["function"].split("."):

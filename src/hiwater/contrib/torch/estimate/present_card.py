@@ -1,0 +1,46 @@
+"""Answers programs that ask torch for the card: it is the one of the request. Many choose autocast, fused optimizers or
+the device by `torch.cuda.is_available()`, and libraries refuse to train without.
+
+The changes to torch are permanent, so this runs only in the process of the estimate.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+
+def install(request: Mapping[str, Any]) -> None:
+    """Let torch have the card that a request is for."""
+    cuda, capability = torch.cuda, tuple(request["capability"])
+    about = SimpleNamespace(
+        name=request["device"],
+        major=capability[0],
+        minor=capability[1],
+        total_memory=request["total_bytes"],
+        multi_processor_count=request["processors"][0],
+    )
+    answers: dict[str, Any] = {
+        "is_available": True, "device_count": 1, "current_device": 0,
+        "get_device_name": about.name, "get_device_capability": capability, "get_device_properties": about,
+        "is_bf16_supported": True, "mem_get_info": (about.total_memory, about.total_memory),
+        "memory_stats": {}, "get_rng_state": torch.ByteTensor(16), "get_rng_state_all": [],
+    }  # fmt: skip
+    if hasattr(torch._C, "_set_only_lift_cpu_tensors"):  # as a fake mode does where there is no card
+        torch._C._set_only_lift_cpu_tensors(True)
+    for name, answer in answers.items():
+        setattr(cuda, name, _answering(answer))
+    for name in ("set_rng_state", "set_rng_state_all", "reset_peak_memory_stats", "seed", "seed_all", "ipc_collect"):
+        setattr(cuda, name, _answering(None))
+    # A scaler reads whether gradients were finite, and skips the step if not.
+    for name in ("torch.cuda.amp.common", "torch.cuda.amp.grad_scaler"):
+        if hasattr(sys.modules.get(name), "amp_definitely_not_available"):
+            setattr(sys.modules[name], "amp_definitely_not_available", _answering(True))  # noqa: B010 - a module
+
+
+def _answering(answer: Any) -> Any:
+    return lambda *_arguments, **_options: answer
