@@ -80,7 +80,11 @@ public:
             const auto owner = static_cast<capture::Owner>(code.owner);
             const bool is_joint = is(code, capture::CodeKind::native_stack);
             if (is_joint && node.line >= id) return false;
-            if (!place.has_owner && !is(code, capture::CodeKind::label)) place.shown = is_joint ? node.line : id;
+            // What imports is shown, and not the import system's own frames.
+            const bool is_passed_over =
+                is(code, capture::CodeKind::label) ||
+                (owner == capture::Owner::imports && is(code_of(node.parent), capture::CodeKind::python));
+            if (!place.has_owner && !is_passed_over) place.shown = is_joint ? node.line : id;
             if (owner == capture::Owner::own || (owner == capture::Owner::run && !place.has_own)) {
                 place = {id, true, owner == capture::Owner::own, false};
             } else if (owner == capture::Owner::imports) {
@@ -112,7 +116,7 @@ private:
     };
     struct Place {
         std::uint32_t shown = 0;    // the innermost node of the user's own code at or above; else the innermost one
-                                    // that is no label
+                                    // that is no label and not the import system's
         bool has_owner = false;     // it is of the user's own code
         bool has_own = false;       // that is more than the package that is run
         bool below_import = false;  // the import system is below it

@@ -2,6 +2,7 @@
 and nowhere else."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -97,3 +98,19 @@ def test_a_program_without_lines_of_its_own_is_told_by_its_libraries(tmp_path: P
         if "; most at site-packages/pooled.py:1 in <module>: 30.0 MiB" in line
     ]
     assert said[1] == f"hiwater: {headline}"
+
+
+def test_an_import_that_no_line_of_the_users_asked_for_is_where_the_library_imports(tmp_path: Path) -> None:
+    packages = tmp_path / "site-packages"
+    packages.mkdir()
+    (packages / "large.py").write_text("\n".join(f"def f{n}(a={n!r}): return a + {n}" for n in range(20_000)))
+    (packages / "tool.py").write_text("import large\n")
+    (tmp_path / "program.py").write_text(
+        "import subprocess, sys\nsubprocess.run([sys.executable, '-m', 'tool'], check=True)\n"
+    )
+    said = record(tmp_path, "program.py")
+    assert any("highest: " in line and "most by imports: " in line for line in said), said
+    (child,) = (tmp_path / "a.hiw.d").glob("*.hiw")
+    lines = run_hiwater("report", str(child), folder=tmp_path, check=True).stdout.splitlines()
+    for line in [lines[1], *(line for line in said if "most by imports: " in line)]:
+        assert re.search(r"; most by imports: .* of it at site-packages/tool\.py:1 in <module>$", line), line

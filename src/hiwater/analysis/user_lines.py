@@ -24,7 +24,7 @@ import numpy.typing as npt
 from hiwater._os.headline import BEFORE
 from hiwater.analysis.call_tree import follow
 from hiwater.analysis.naming import function_of, mapping_library, module_of
-from hiwater.capture.format import CODE_LABEL, CODE_WAIT, WAITED_FOR
+from hiwater.capture.format import CODE_LABEL, CODE_PYTHON, CODE_WAIT, WAITED_FOR
 from hiwater.capture.ownership import IMPORTS, LIBRARY, OWN, RUN
 from hiwater.capture.paths import Frame, Ints, numbered, sum_at
 from hiwater.capture.snapshot import Holdings
@@ -220,8 +220,8 @@ class _NearestFrames:
     """For each node of a capture: the innermost node at or above it that is the user's, the import system's, or any
     Python line.
 
-    `nearest` is the user's or the import system's, `owner` the user's, `innermost` any frame that is no label; 0 where
-    there is none. `place` is equal for nodes on the same line of the same file, `code` is the code object of each node.
+    `nearest` is the user's or the import system's, `owner` the user's, `innermost` any frame that is no label and not
+    the import system's; 0 where there is none. `place` is equal for nodes on the same line of the same file, `code` is the code object of each node.
     """
 
     def __init__(self, tables: Tables) -> None:
@@ -241,7 +241,10 @@ class _NearestFrames:
         self.is_wait: Bools = (kind == CODE_WAIT)[self.code]
         self.nearest = follow(np.where(self.is_own | self.is_import, number, self._parent))
         self.owner = follow(np.where(self.is_own, number, self._parent))
-        self.innermost = follow(np.where((kind == CODE_LABEL)[self.code], self._parent, number))
+        is_python = (kind == CODE_PYTHON)[self.code]
+        # What imports is shown, and not the import system's own frames.
+        is_passed_over = (kind == CODE_LABEL)[self.code] | (self.is_import & is_python[self._parent])
+        self.innermost = follow(np.where(is_passed_over, self._parent, number))
         is_mapper = np.array([bool(mapping_library(file)) for file in self._files], bool)[self._file] & (
             kind == CODE_LABEL
         )
