@@ -297,6 +297,33 @@ def test_a_layer_that_is_left_out_at_random_is_not():
     assert dropped.peak_allocated_bytes == whole.peak_allocated_bytes
 
 
+@pytest.mark.parametrize("groups", [1, 2])
+def test_attention_of_packed_sequences_pads_each_in_backward(groups):
+    """`mha_varlen_bwd` of flash_api.cpp: float32 sums, and a float32 copy of the query's gradient."""
+    home = pytest.importorskip("torch.nn.attention.varlen")
+    rows, heads, width = 1024, 4, 64
+
+    def peak(count):
+        def build():
+            keys = [torch.randn(rows, heads // groups, width, dtype=torch.bfloat16, device="cuda") for _ in range(2)]
+            query, factor = (torch.randn(rows, heads, width, dtype=torch.bfloat16, device="cuda") for _ in range(2))
+            given = [each.requires_grad_() for each in (query, *keys)]
+            starts = torch.arange(0, rows + 1, rows // count, dtype=torch.int32, device="cuda")
+            options = {"enable_gqa": True} if groups > 1 else {}
+
+            def step():
+                out = home.varlen_attn(*given, starts, starts, rows // count, rows // count, **options)
+                (out * factor).sum().backward()
+
+            return step, ()
+
+        found = built(build)
+        assert found.at_peak["phase"] == "backward"
+        return found.peak_allocated_bytes
+
+    assert peak(16) - peak(8) == 4 * heads * 8 * 128 * (1 + width)
+
+
 def test_of_a_compiled_program_only_training_is_in_doubt():
     def build():
         net = torch.compile(nn.Linear(8, 8).cuda())

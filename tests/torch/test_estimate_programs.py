@@ -61,7 +61,7 @@ def training(rows, epochs=1, **options):
                 passes[-1] += 1
                 loss = step(x.to("cuda"))
                 total += loss.item()
-                print(f"{loss:.3f}", total)
+                print(f"{loss:.3f}", total, loss.detach().cpu().numpy() + 1)
                 if loss < best:
                     best = loss.item()
                 if not torch.isfinite(loss):

@@ -19,8 +19,36 @@ _VALUE_ERRORS = tuple(
     if hasattr(fake_tensor, name)
 )
 _NOT_THE_USERS = (os.path.dirname(torch.__file__) + os.sep, os.path.dirname(__file__) + os.sep)
-_OF_FIRST_FSDP = ("FSDP does not support CPU only execution", "FSDP needs a non-CPU accelerator")
-_OF_NESTED = ("self.shape_env must not be None", "NestedTensor")
+_KNOWN: dict[str, tuple[type[HiwaterError], str, str]] = {  # words -> kind, what the line does, a way out
+    "numpy() is not supported for tensor subclasses": (
+        StepNeedsValues,
+        "reads a tensor's values as NumPy, but an estimate knows only sizes",
+        "keep it out of the step that you hand over",
+    ),
+    "self.shape_env must not be None": (
+        StepFailed,
+        "uses nested tensors, whose sizes are values",
+        "hand over a padded batch of as many elements, or packed ones with torch.nn.attention.varlen",
+    ),
+    "FlexAttention does not support backward on CPU": (
+        StepFailed,
+        "trains through flex_attention, whose kernels are made on a card",
+        "use scaled_dot_product_attention for the estimate, which keeps about the same",
+    ),
+    "`fused=True` requires": (
+        StepFailed,
+        f"uses a fused optimizer, which this torch ({torch.__version__}) has only on a card",
+        "leave fused out for the estimate, which is then too high by foreach's temporaries, or use a newer torch",
+    ),
+    **dict.fromkeys(
+        ("FSDP does not support CPU only execution", "FSDP needs a non-CPU accelerator"),
+        (
+            StepFailed,
+            "uses FullyShardedDataParallel, the first FSDP, which needs a card",
+            "use torch.distributed.fsdp.fully_shard, which takes about the same memory",
+        ),
+    ),
+}
 _READS = {
     "aten._local_scalar_dense.default": "reads a tensor's value (.item(), float(), bool(), if, print)",
     "aten.nonzero.default": "makes a tensor whose size depends on values (nonzero, a mask as index)",
@@ -42,27 +70,10 @@ def explained(is_import: bool = False) -> Iterator[None]:
             " expected size",
         ) from error
     except (Exception, SystemExit) as error:
-        if "numpy() is not supported for tensor subclasses" in str(error):
-            raise StepNeedsValues(
-                f"{_line(error)} reads a tensor's values as NumPy, but an estimate knows only sizes",
-                "keep it out of the step that you hand over",
-            ) from error
-        if any(words in str(error) for words in _OF_NESTED):
-            raise StepFailed(
-                f"{_line(error)} uses nested tensors, whose sizes are values",
-                "hand over a padded batch of the same number of elements",
-            ) from error
-        if "`fused=True` requires" in str(error):
-            raise StepFailed(
-                f"{_line(error)} uses a fused optimizer, which this torch ({torch.__version__}) has only on a card",
-                "leave fused out for the estimate, which is then too high by foreach's temporaries, or use a newer"
-                " torch",
-            ) from error
-        if any(words in str(error) for words in _OF_FIRST_FSDP):
-            raise StepFailed(
-                f"{_line(error)} uses FullyShardedDataParallel, the first FSDP, which needs a card",
-                "use torch.distributed.fsdp.fully_shard, which takes about the same memory",
-            ) from error
+        known = next((found for words, found in _KNOWN.items() if words in str(error)), None)
+        if known is not None:
+            kind, what, remedy = known
+            raise kind(f"{_line(error)} {what}", remedy) from error
         what = "importing it" if is_import else "the step"
         message = " ".join(str(error).split())[:300]
         raise StepFailed(
@@ -77,5 +88,5 @@ def _line(error: BaseException) -> str:
     frames = list(traceback.extract_tb(error.__traceback__))
     outside = [frame for frame in frames if not frame.filename.startswith(("<frozen", *_NOT_THE_USERS))] or frames
     own = [frame for frame in outside if not frame.filename.startswith(LIBRARIES)] or outside
-    lines = dict.fromkeys(f"{frames[-1].filename}:{frames[-1].lineno}" for frames in (own, outside) if frames)
+    lines = dict.fromkeys(f"{found[-1].filename}:{found[-1].lineno}" for found in (own, outside) if found)
     return ", in ".join(lines) or "an unknown line"

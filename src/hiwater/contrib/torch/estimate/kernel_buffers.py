@@ -6,6 +6,8 @@ Convolution.cpp, TensorTransformations.cu in ATen). Softmax's backward multiplie
 That of an embedding sorts the ids and adds up segments of equal ones (`embedding_dense_backward_cuda` and
 `embedding_backward_cuda_kernel` in Embedding.cu and EmbeddingBackwardKernel.cu there). The temporaries of the sort
 itself are CUB's, and are left out.
+That of packed sequences' attention has what `attention._Flash` has, with 128 rows more for each sequence
+(`mha_varlen_bwd` in flash_attn's flash_api.cpp).
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ _OF_EMBEDDING = _aten.embedding_dense_backward.default
 _OF_SOFTMAX = _aten._softmax_backward_data.default
 _NORM, _OF_NORM = _aten.native_layer_norm.default, _aten.native_layer_norm_backward.default
 _OF_CONVOLUTION = _aten.convolution_backward.default
+_OF_PACKED = "torch_attn::_varlen_attn_backward"  # of torch.nn.attention.varlen
 _LOSSES = (_aten.mse_loss.default, _aten.smooth_l1_loss.default)
 _MANY_ROWS, _ROWS_PER_BLOCK = 2**16, 32
 
@@ -52,6 +55,8 @@ def buffers(
     elif function in _LOSSES and _is_reduced(args, kwargs):
         yield _like(args[0])
         yield from reductions.buffers(processors, _aten.mean.default, args[:1], {})
+    elif function.namespace == "torch_attn" and function.name() == _OF_PACKED:
+        yield from _of_packed(args)
 
 
 def enlarge(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
@@ -63,6 +68,17 @@ def enlarge(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result
             each.untyped_storage().resize_(each.numel() * max(4, each.element_size()))
     elif function in _LOSSES and _is_reduced(args, kwargs):
         result.untyped_storage().resize_(args[0].numel() * args[0].element_size())
+
+
+def _of_packed(args: tuple[Any, ...]) -> Iterator[HiddenStorage]:
+    query, key, value, *_, starts = args[1:7]
+    rows, heads, width = query.shape
+    rows += 128 * (len(starts) - 1)
+    yield HiddenStorage(4 * heads * rows)  # softmax_d
+    yield HiddenStorage(4 * heads * rows * -(-width // 32) * 32)  # dq_accum
+    if key.shape[1] != heads:
+        for part in (key, value):
+            yield HiddenStorage(part.shape[0] * heads * part.shape[2] * part.element_size())
 
 
 def _like(tensor: torch.Tensor) -> HiddenStorage:

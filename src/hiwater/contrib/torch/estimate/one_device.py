@@ -18,6 +18,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
+from torch.utils._mode_utils import no_dispatch
 
 from hiwater.contrib.torch.estimate import arrivals, streams, unseen
 
@@ -30,7 +31,7 @@ def settle() -> None:
     torch.set_default_device = _nothing()
     torch.Tensor.to = _to
     torch.Tensor.__deepcopy__ = _deepcopy
-    torch.Tensor.__format__ = _format
+    torch.Tensor.__format__, torch.Tensor.numpy = _format, _numpy
     torch.Tensor.cuda, torch.Tensor.pin_memory = _cuda, _itself()
     nn.Module._apply, nn.Module.to = _apply, _module_to
     torch.UntypedStorage.resize_ = arrivals.resize
@@ -154,6 +155,18 @@ def _format(self: torch.Tensor, specification: str) -> str:
         return format(self.item(), specification)
     text: str = _tensor_format(self, specification)
     return text
+
+
+_tensor_numpy = torch.Tensor.numpy
+
+
+def _numpy(self: torch.Tensor, **options: Any) -> Any:
+    """A single number is one that can be read."""
+    if isinstance(self, FakeTensor) and self.numel() == 1:
+        number = self.item()
+        with no_dispatch():
+            self = torch.full(self.shape, number, dtype=self.dtype)
+    return _tensor_numpy(self, **options)
 
 
 _tensor_deepcopy = torch.Tensor.__deepcopy__
