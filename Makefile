@@ -245,7 +245,7 @@ MUTANTS ?= 100000
 fuzz: $(VENV)/installed ## read 100,000 damaged and hostile captures with every verb and format, each in bounds of time and memory
 	$(BIN)/python tests/stress/fuzz.py $(MUTANTS) $(WORDS)
 
-# PYTHON is an interpreter with hiwater, torch, transformers and torchvision; none is downloaded.
+# PYTHON is an interpreter with hiwater, torch, transformers 5.17, as the rows were measured with, and torchvision; none is downloaded.
 score: ## estimate the programs that ran on real cards, and write the errors into the documentation
 	$(PYTHON) benchmarks/estimate_score/score.py --write
 
