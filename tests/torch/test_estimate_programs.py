@@ -207,6 +207,21 @@ def test_unknown_content_is_not_that_of_a_later_tensor():
     assert found.peak_allocated_bytes > 0
 
 
+def test_weights_come_from_a_file(tmp_path):
+    path = tmp_path / "weights.pt"
+    torch.save(nn.Linear(WIDTH, WIDTH).state_dict(), path)
+
+    def build(loads):
+        net = nn.Linear(WIDTH, WIDTH)
+        if loads:
+            net.load_state_dict(torch.load(path, map_location="cuda"))
+        return net.cuda(), torch.rand(8, WIDTH, device="cuda")
+
+    loaded, made = (built(lambda loads=loads: build(loads), mode="inference") for loads in (True, False))
+    assert loaded.peak_allocated_bytes == made.peak_allocated_bytes
+    assert loaded.category("parameters") == made.category("parameters") > 0
+
+
 def test_no_file_is_written_in_place_of_weights(tmp_path):
     path = tmp_path / "weights.pt"
     path.write_text("kept")
