@@ -207,6 +207,15 @@ def test_unknown_content_is_not_that_of_a_later_tensor():
     assert found.peak_allocated_bytes > 0
 
 
+def test_a_model_from_before_the_estimate_comes_to_the_card_once():
+    net = nn.Linear(1024, 1024, bias=False)
+
+    def build():
+        return net.cuda(), torch.rand(8, 1024)
+
+    assert built(build, mode="inference").steps[0]["peak_allocated_bytes"] < 1.1 * 4 * 1024 * 1024
+
+
 def test_weights_come_from_a_file(tmp_path):
     path = tmp_path / "weights.pt"
     torch.save(nn.Linear(WIDTH, WIDTH).state_dict(), path)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from torch.utils._pytree import tree_leaves
 
@@ -34,9 +35,9 @@ def follow(follower: StorageFollower) -> None:
 
 
 def note(*values: Any) -> None:
-    """These tensors are on the card now."""
+    """These tensors are on the card now. A real one is there once a fake stands for it."""
     for value in tree_leaves(values):
-        if isinstance(value, torch.Tensor):
+        if isinstance(value, torch.Tensor) and all(isinstance(part, FakeTensor) for part in parts(value)):
             for part in parts(value):
                 vars(part.untyped_storage())["_is_on_card"] = True
             for follower in _followers:
