@@ -50,6 +50,7 @@ def test_sphinx_gallerys_show_memory(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(find_spec("pytest_monitor") is None, reason="pytest-monitor is not installed")
 def test_pytest_monitor(tmp_path: Path) -> None:
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")  # a folder above may have settings, which would hold here
     (tmp_path / "test_list.py").write_text("def test_list():\n    x = [0] * 30_000_000\n    assert len(x)\n")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([folder(), str(Path(folder()).parent.parent)])}
     subprocess.run(
