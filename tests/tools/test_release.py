@@ -65,8 +65,7 @@ def test_commands_of_readme_are_found() -> None:
 
 
 def test_a_part_that_there_is_not_is_refused() -> None:
-    words = [sys.executable, ROOT / "tools/release_check.py", "whels"]
-    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+    done = run_python(ROOT / "tools/release_check.py", "whels")
     assert done.returncode == 2
     assert "whels: build, versions" in done.stderr
 

@@ -221,7 +221,8 @@ class _NearestFrames:
     Python line.
 
     `nearest` is the user's or the import system's, `owner` the user's, `innermost` any frame that is no label and not
-    the import system's; 0 where there is none. `place` is equal for nodes on the same line of the same file, `code` is the code object of each node.
+    the import system's; 0 where there is none. `place` is equal for nodes on the same line of the same file, `code` is
+    the code object of each node.
     """
 
     def __init__(self, tables: Tables) -> None:
