@@ -234,10 +234,8 @@ class Installed:
     def download(self, *what: str | Path) -> int:
         """Packages and what is installed with them, beside the environment: some interpreters have no network, or no
         OpenSSL. Return their size in bytes."""
-        one = self._interpreter
-        platforms = [word for name in PLATFORMS[one.libc] for word in ("--platform", f"{name}_{one.processor}")]
-        asked = ["--implementation", "cp", "--python-version", one.version, *platforms, "--dest", str(self._cached)]
-        words = ["download", "--quiet", "--only-binary=:all:", *asked, *map(str, what)]
+        to = ["--only-binary=:all:", "--dest", str(self._cached)]
+        words = ["download", "--quiet", *to, *self._asked_of_pip(), *map(str, what)]
         subprocess.run([sys.executable, "-m", "pip", *words], check=True)
         return sum(path.stat().st_size for path in self._cached.glob("*.whl"))
 
@@ -246,8 +244,30 @@ class Installed:
         return self._place.run(["env", path, "PIP_DISABLE_PIP_VERSION_CHECK=1", self.executable, *words], seconds)
 
     def install(self, *words: str) -> tuple[int, str]:
-        """Install what was downloaded."""
-        return self.python("-m", "pip", "install", "--no-index", "--find-links", str(self.folder / "cached"), *words)
+        """Install what was downloaded. An emulated interpreter's own pip takes a script for its executable, and so
+        finds no wheel for musl: this system's pip puts the packages there."""
+        found = ["--no-index", "--find-links", str(self.folder / "cached")]
+        one = self._interpreter
+        if not one.is_emulated:
+            return self.python("-m", "pip", "install", *found, *words)
+        site = Path(self.executable).parent.parent / f"lib/python{one.version}/site-packages"
+        target = [
+            "--upgrade",
+            "--target",
+            str(site),
+            "--only-binary=:all:",
+            "--ignore-requires-python",
+            *self._asked_of_pip(),
+        ]
+        command = [sys.executable, "-m", "pip", "install", *found, *target, *words]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        return done.returncode, done.stdout + done.stderr
+
+    def _asked_of_pip(self) -> list[str]:
+        """What another interpreter's pip is told of this one."""
+        one = self._interpreter
+        platforms = [word for name in PLATFORMS[one.libc] for word in ("--platform", f"{name}_{one.processor}")]
+        return ["--implementation", "cp", "--python-version", one.version, *platforms]
 
     def shows(self, words: list[str], word: str, what: str, *, seconds: float = 900) -> None:
         """Expect that Python succeeds and says a word; show what it said where it does not."""
