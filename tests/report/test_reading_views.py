@@ -172,6 +172,7 @@ def test_text_says_what_limits_trust() -> None:
     for words in (
         "recording stopped early: the disk is full",
         "12 events were lost",
+        " · not every block recorded",
         "not exact: events were lost",
         "at least: highest sample",
     ):

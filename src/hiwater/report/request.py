@@ -224,7 +224,7 @@ class Report:
         """Which blocks were recorded."""
         process = self.capture.process
         if process.mode == "exact":
-            return "every block recorded"
+            return "not every block recorded" if self.capture.lost_events else "every block recorded"
         return f"blocks below {size(process.sample_bytes)} sampled"
 
     @property
