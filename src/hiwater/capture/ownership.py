@@ -24,7 +24,8 @@ COMMAND = "<string>"
 SENT = "<dynamic-code>"
 """What cloudpickle calls the file of a function that it sends by value: one of `__main__`, or a local one."""
 
-_TYPED = ("<stdin>", "<console>", "<ipython-input*>", "<python-input*>")  # by the user, into a program or a notebook
+# By the user, into a program or a notebook; or sent.
+_TYPED = ("<stdin>", "<console>", "<ipython-input*>", "<python-input*>", SENT)
 _TEMPLATES = (".html", ".htm", ".j2", ".jinja", ".jinja2", ".mako", ".tmpl", ".tpl", ".txt", ".xml", ".sql", ".md")
 _LIBRARIES = (
     "*/site-packages/*", "*/dist-packages/*", "*/lib/python3/*", "*/lib64/python3/*", "*/lib/python3.*/*",
@@ -38,7 +39,7 @@ def rules(
     """The rules as (pattern, owner), of which the first that matches counts; '*' stands for any text. `own` and
     `run` are installed packages by their names, `launchers` the files of console scripts. `is_command` says that the
     program is that of `python -c`."""
-    typed = (*_TYPED, SENT, COMMAND) if is_command else (*_TYPED, SENT)
+    typed = (*_TYPED, COMMAND) if is_command else _TYPED
     return [
         ("", LIBRARY),
         (IMPORT_SYSTEM + "*", IMPORTS),
