@@ -326,3 +326,12 @@ def test_a_directory_that_names_a_chunk_twice(path: Path) -> None:
     path.write_bytes(content)
     with pytest.raises(CorruptCapture, match="twice"):
         captures.open(path)
+
+
+def test_a_very_deep_stack_is_read(path: Path) -> None:
+    recording = Recording()
+    deep = recording.path(*[("down", "/app/deep.py", 3)] * 30_000)
+    recording.allocate(deep, 64)
+    path.write_bytes(recording.to_bytes())
+    capture = captures.open(path)
+    assert len(capture.peak.stacks[0].frames) == 30_000

@@ -146,6 +146,7 @@ def test_hostile_names_stay_names(name: str, by: Grouping | None) -> None:
         1 if by in (None, Grouping.stack, Grouping.line, Grouping.function) else lines[0].count(";")
     )
     assert len(as_csv(what)) == len(shown(csv_rows, [what]).splitlines()) - 1 > 0
+    assert by is not None or as_csv(what)[0]["held_bytes"] == "1000"
     assert as_speedscope(what)["profiles"][0]["weights"] == [1000]
     assert as_pprof(what).sample[0].value[3] == 1000
     for view in (overview, full, tree, table):
