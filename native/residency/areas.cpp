@@ -38,11 +38,10 @@ Area area_of(const MapsLine& head) noexcept {
     return area;
 }
 
-// For smaps the kernel visits each page, and writes twenty lines more for each mapping. It counts no pages of its pool
-// of huge ones, nor do we.
-void read_mappings(PageVector<Area>* out) {
+// For smaps the kernel visits each page, and writes twenty lines more for each mapping. Where pages can be found later,
+// it is not asked. It counts no pages of its pool of huge ones, nor do we.
+void read_mappings(PageVector<Area>* out, const PageFlags& pages) {
     PageVector<Area>& found = *out;
-    PageFlags pages;
     Lines lines(pages.finds_all() ? own_files::areas : own_files::areas_with_pages);
     for (char* line = lines.next(); line != nullptr; line = lines.next()) {
         MapsLine head;
@@ -58,7 +57,7 @@ void read_mappings(PageVector<Area>* out) {
                     area.inaccessible && found[found.size() - 1].start % kMallocHeap == 0;
             }
             if (pages.finds_all() && !std::string_view(head.path).starts_with("/anon_hugepage"))
-                area.resident = pages.resident_bytes(area.start, area.end);
+                area.resident = Area::kNotCounted;
             found.push_back(area);
         }
     }
@@ -94,10 +93,9 @@ void find_stacks(PageVector<Area>& areas) {
 
 // Cuts areas at the borders of ranges, and sets a flag of the pieces inside: the kernel joins neighbours whoever they
 // belong to.
-void cut(PageVector<Area>* areas, Ranges& ranges, bool Area::* flag) {
+void cut(PageVector<Area>* areas, Ranges& ranges, bool Area::* flag, PageFlags& pages) {
     std::sort(ranges.begin(), ranges.end(), [](const auto& a, const auto& b) { return a.start < b.start; });
     PageVector<Area> out;
-    PageFlags pages;
     for (const Area& area : *areas) {
         std::uintptr_t at = area.start;
         std::int64_t left = area.resident;
@@ -107,8 +105,10 @@ void cut(PageVector<Area>* areas, Ranges& ranges, bool Area::* flag) {
             part.start = at;
             part.end = at = end;
             part.*flag = inside;
-            part.resident = end == area.end ? left : std::min(left, pages.resident_bytes(part.start, part.end));
-            left -= part.resident;
+            if (area.resident > 0) {
+                part.resident = end == area.end ? left : std::min(left, pages.resident_bytes(part.start, part.end));
+                left -= part.resident;
+            }
             out.push_back(part);
         };
         const OwnRanges::Range* range =
@@ -124,13 +124,13 @@ void cut(PageVector<Area>* areas, Ranges& ranges, bool Area::* flag) {
 
 }  // namespace
 
-void read_areas(PageVector<Area>* out, Ranges* mappings) {
-    read_mappings(out);
+void read_areas(PageVector<Area>* out, PageFlags& pages, Ranges* mappings) {
+    read_mappings(out, pages);
     find_stacks(*out);
     Ranges overhead;
     own_ranges.each([&overhead](const OwnRanges::Range& range) { overhead.push_back(range); });
-    cut(out, overhead, &Area::is_overhead);
-    if (mappings != nullptr) cut(out, *mappings, &Area::mapping);
+    cut(out, overhead, &Area::is_overhead, pages);
+    if (mappings != nullptr) cut(out, *mappings, &Area::mapping, pages);
 }
 
 }  // namespace hiwater::residency

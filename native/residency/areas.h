@@ -7,11 +7,15 @@
 
 namespace hiwater::residency {
 
+class PageFlags;
+
 struct Area {
     enum class Path : std::uint8_t { none, file, shared, heap, stack, other };
 
+    static constexpr std::int64_t kNotCounted = -1;
+
     std::uintptr_t start = 0, end = 0;
-    std::int64_t resident = 0;
+    std::int64_t resident = 0;  // kNotCounted where PageFlags finds all pages that are
     Path path = Path::none;
     bool writable = false, inaccessible = false;
     bool follows_file = false;  // a library's zeroed data follows its file without a name
@@ -32,6 +36,6 @@ struct Area {
 using Ranges = PageVector<OwnRanges::Range>;
 
 // `mappings`: what the program is known to have mapped. Throws bad_alloc. Empty where the kernel shows nothing.
-void read_areas(PageVector<Area>* out, Ranges* mappings = nullptr);
+void read_areas(PageVector<Area>* out, PageFlags& pages, Ranges* mappings = nullptr);
 
 }  // namespace hiwater::residency

@@ -21,7 +21,9 @@ constexpr std::uint64_t kTooSparse = 64ULL << 30;
 
 class Sorter {
 public:
-    explicit Sorter(Breakdown& out) : out_(out) { out_.is_unreadable = !PageHeads::works() || !pages_.works(); }
+    Sorter(Breakdown& out, PageFlags& pages) : out_(out), pages_(pages) {
+        out_.is_unreadable = !PageHeads::works() || !pages_.works();
+    }
 
     // Goes through the areas. Neighbouring plain ones are one: advice about huge pages, which NumPy gives, cuts a block
     // in two.
@@ -34,7 +36,7 @@ public:
             }
             for (; i + 1 < areas.size() && areas[i + 1].is_plain() && areas[i + 1].start == run.end; ++i) {
                 run.end = areas[i + 1].end;
-                run.resident += areas[i + 1].resident;
+                if (run.resident != Area::kNotCounted) run.resident += areas[i + 1].resident;
             }
             sort_pages(run);
         }
@@ -57,22 +59,26 @@ public:
     }
 
 private:
-    void add(Part part, const Area& area) {
-        out_[part].resident_bytes += area.resident;
-        if (part == Part::overhead)
-            out_[part].untouched_bytes += static_cast<std::int64_t>(area.size()) - area.resident;
+    std::int64_t resident_of(const Area& area) {
+        return area.resident != Area::kNotCounted ? area.resident : pages_.resident_bytes(area.start, area.end);
+    }
+
+    void add(Part part, const Area& area) { add(part, area, resident_of(area)); }
+    void add(Part part, const Area& area, std::int64_t resident) {
+        out_[part].resident_bytes += resident;
+        if (part == Part::overhead) out_[part].untouched_bytes += static_cast<std::int64_t>(area.size()) - resident;
     }
 
     void sort(const Area& area) {
         using Path = Area::Path;
         if (area.is_overhead) return add(Part::overhead, area);
-        if (area.mapping && area.path == Path::none) return add_mapping(area);
+        if (area.mapping && area.path == Path::none) return add_mapping(area, resident_of(area));
         if (area.path == Path::shared) return add_shared(area);
         if (area.path == Path::file || (area.follows_file && area.path == Path::none && area.size() < kLarge))
             return add(Part::files, area);
         if (area.path == Path::stack || area.holds_stack) return add(Part::stacks, area);
         if (area.path == Path::heap || area.malloc_heap) {
-            heap_ += area.resident;
+            heap_ += resident_of(area);
         } else if (area.path == Path::none && area.writable) {
             sort_pages(area);
         } else {
@@ -82,61 +88,72 @@ private:
 
     // Separates malloc's own mappings and Python's pools from other anonymous memory, page by page.
     void sort_pages(const Area& area) {
-        if (area.resident == 0 && area.size() >= kLarge) return add_mapping(area);
-        if (out_.is_unreadable || area.size() > kTooSparse) return add_mapping(area);
+        if (area.resident == 0 && area.size() >= kLarge) return add_mapping(area, 0);
+        if (out_.is_unreadable || area.size() > kTooSparse) return add_mapping(area, resident_of(area));
         pages_.choose(area.start, area.end, area.resident);
-        std::int64_t found = 0;
-        for (std::uintptr_t at = area.start; pages_left_ > 0;) {
-            at = pages_.next_present(at, area.end);
-            if (at >= area.end) break;
-            at += one_thing(at, area, &found);
+        std::int64_t counted = 0, found = 0;
+        std::uintptr_t at = pages_.next_present(area.start, area.end);
+        for (; at < area.end && pages_left_ > 0; at = pages_.next_present(at, area.end)) {
+            const Thing thing = one_thing(at, area);
+            at += thing.bytes;
+            counted += thing.touched;
+            found += thing.is_found ? thing.touched : 0;
         }
+        if (at < area.end) counted += pages_.resident_bytes(at, area.end);
         // The rest of an area with an allocator's memory in it lies beside it, so perhaps is the allocator's:
         // unexplained.
-        if (found == 0 || pages_left_ <= 0) add_mapping(area, found);
+        const std::int64_t resident = area.resident != Area::kNotCounted ? area.resident : counted;
+        if (found == 0 || pages_left_ <= 0) add_mapping(area, resident, found);
     }
 
-    // What begins at a page that is in RAM: adds it where it belongs, and returns how long it is.
-    std::uint64_t one_thing(std::uintptr_t at, const Area& area, std::int64_t* found) {
+    // What begins at a page that is in RAM.
+    struct Thing {
+        std::uint64_t bytes;
+        std::int64_t touched;
+        bool is_found;  // an allocator's
+    };
+
+    // Adds it where it belongs.
+    Thing one_thing(std::uintptr_t at, const Area& area) {
+        constexpr Thing kUnknown{kPage, static_cast<std::int64_t>(kPage), false};
         --pages_left_;
         const unsigned char* head = heads_.at(at, area.end);
-        if (head == nullptr) return kPage;
+        if (head == nullptr) return kUnknown;
         if (const Chunk chunk = chunk_of(head, area.end - at); chunk.bytes != 0) {
             const auto bytes = static_cast<std::int64_t>(chunk.bytes);
             const std::int64_t touched = pages_.resident_bytes(at, at + chunk.bytes);
             chunks_ += bytes;
             chunks_touched_ += touched;
-            *found += touched;
             if (bytes >= kLarge) out_.large.push_back({true, at, at + chunk.offset, bytes, touched});
-            return chunk.bytes;
+            return {chunk.bytes, touched, true};
         }
         const std::int64_t live = at % kPoolBytes == 0 ? pool_live_bytes(head) : -1;
-        if (live < 0) return kPage;
+        if (live < 0) return kUnknown;
         const std::int64_t touched = pages_.resident_bytes(at, std::min(at + kPoolBytes, area.end));
         pools_ += touched;
         objects_ += std::min(live, touched);
-        *found += touched;
-        return kPoolBytes;
+        return {kPoolBytes, touched, true};
     }
 
     // What the program was seen to map is listed among the large ones.
     void add_shared(const Area& area) {
-        add(Part::shared, area);
+        const std::int64_t resident = resident_of(area);
+        add(Part::shared, area, resident);
         const auto size = static_cast<std::int64_t>(area.size());
-        if (area.mapping && size >= kLarge) out_.large.push_back({false, area.start, area.start, size, area.resident});
+        if (area.mapping && size >= kLarge) out_.large.push_back({false, area.start, area.start, size, resident});
     }
 
-    void add_mapping(const Area& area, std::int64_t found = 0) {
+    void add_mapping(const Area& area, std::int64_t resident, std::int64_t found = 0) {
         Row& row = out_[Part::anonymous];
-        row.resident_bytes += std::max<std::int64_t>(0, area.resident - found);
+        row.resident_bytes += std::max<std::int64_t>(0, resident - found);
         if (found != 0) return;
         const auto size = static_cast<std::int64_t>(area.size());
-        row.untouched_bytes += size - area.resident;
-        if (size >= kLarge) out_.large.push_back({false, area.start, area.start, size, area.resident});
+        row.untouched_bytes += size - resident;
+        if (size >= kLarge) out_.large.push_back({false, area.start, area.start, size, resident});
     }
 
     Breakdown& out_;
-    PageFlags pages_;
+    PageFlags& pages_;
     PageHeads heads_{pages_};
     int pages_left_ = kMostPagesRead;
     std::int64_t heap_ = 0, pools_ = 0, objects_ = 0, chunks_ = 0, chunks_touched_ = 0;
@@ -163,10 +180,11 @@ const char* name_of(Part part) noexcept {
 bool take_snapshot(Breakdown* out, Ranges* mappings) noexcept {
     const std::int64_t before = process::resident_bytes();
     try {
+        PageFlags pages;
         PageVector<Area> areas;
-        read_areas(&areas, mappings);
+        read_areas(&areas, pages, mappings);
         if (areas.size() == 0) return false;
-        Sorter sorter(*out);
+        Sorter sorter(*out, pages);
         sorter.sort_out(areas);
         sorter.finish();
     } catch (const std::bad_alloc&) {
@@ -187,7 +205,7 @@ std::int64_t touched_bytes(std::uintptr_t address, std::uint64_t bytes) noexcept
     try {
         PageFlags pages;
         PageVector<Area> areas;
-        read_areas(&areas);
+        read_areas(&areas, pages);
         for (const Area& area : areas) {
             if (area.start >= address + bytes || area.end <= address) continue;
             pages.choose(area.start, area.end, area.resident);
