@@ -1,9 +1,10 @@
 // Interned call paths. Equal paths share a node, equal code objects a code, equal texts a string; the records are the
 // capture's.
 //
-// A node is found by (parent, code, line). Code objects are identified by address while they live. forget_code() is
-// called when one dies, and the same function defined again gets the code record it had, so a program that makes code
-// at run time does not grow us.
+// A node is found by (parent, code, line). New stacks are chains, so the record behind a node's is often its first
+// child: it is found there, and in no hash table. Code objects are identified by address while they live. forget_code()
+// is called when one dies, and the same function defined again gets the code record it had, so a program that makes
+// code at run time does not grow us.
 #pragma once
 
 #include <cstdint>
@@ -79,6 +80,8 @@ public:
 
     std::uint32_t child(std::uint32_t parent, std::uint32_t code, std::uint32_t line) {
         const capture::NodeRecord record{parent, code, line, 0};
+        if (parent + 1 == nodes_.size()) return static_cast<std::uint32_t>(nodes_.append(record));
+        if (same(nodes_[parent + 1], record)) return parent + 1;
         const std::uint64_t hash = hash_node(record);
         const std::uint32_t known = node_set_.find(hash, [&](std::uint32_t id) { return same(nodes_[id], record); });
         if (known != 0) return known;
@@ -99,9 +102,9 @@ public:
     // then gives either.
     void change_code(std::uint32_t id, std::uint32_t code) {
         capture::NodeRecord& node = nodes_[id];
-        node_set_.remove(id, hash_node(node));
+        if (!is_behind_parent(id)) node_set_.remove(id, hash_node(node));
         __atomic_store_n(&node.code, code, __ATOMIC_RELEASE);
-        node_set_.add(id, hash_node(node));
+        if (!is_behind_parent(id)) node_set_.add(id, hash_node(node));
     }
 
     std::uint32_t known_code(const void* object) const { return by_address_.find(object); }
@@ -135,17 +138,21 @@ public:
 
     // O(everything). Every parent is older than its child, every reference in range, every record found by its own key.
     bool is_consistent() const {
+        std::uint32_t behind = 0;
         for (std::uint32_t id = 1; id < nodes_.size(); ++id) {
             const capture::NodeRecord& n = nodes_[id];
             if (n.parent >= id || n.code == 0 || n.code >= codes_.size()) return false;
-            if (node_set_.find(hash_node(n), [&](std::uint32_t other) { return other == id; }) != id) return false;
+            const bool is_in_set = node_set_.find(hash_node(n), [&](std::uint32_t other) { return other == id; }) != 0;
+            if (is_in_set == is_behind_parent(id)) return false;
+            behind += is_behind_parent(id) ? 1 : 0;
         }
         for (std::uint32_t id = 1; id < codes_.size(); ++id)
             if (codes_[id].function >= strings_.size() || codes_[id].file >= strings_.size()) return false;
-        return node_set_.size() + 1 == nodes_.size() && code_set_.size() + 1 == codes_.size();
+        return node_set_.size() + behind + 1 == nodes_.size() && code_set_.size() + 1 == codes_.size();
     }
 
 private:
+    bool is_behind_parent(std::uint32_t id) const { return nodes_[id].parent + 1 == id; }
     std::uint32_t find_string(std::string_view text, std::uint64_t hash) const {
         return string_set_.find(hash, [&](std::uint32_t id) { return text_of(id) == text; });
     }

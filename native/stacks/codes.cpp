@@ -60,9 +60,8 @@ std::uint32_t Codes::code_of(const hw_code_info& info) {
 // A function is called from many parents. Its line table is read once for each line, unless another instruction took
 // the place.
 const Codes::Position* Codes::position_of(Thread& t, const hw_slot& slot, const void* object) {
-    const auto at = reinterpret_cast<std::uintptr_t>(slot.instr);
     const std::uint32_t generation = code_generation(slot.instr).load(std::memory_order_relaxed);
-    Position& position = positions_[mix(at) % kPositions];
+    Position& position = positions_[place_of(slot.instr)];
     if (position.instr == slot.instr && position.generation == generation) return &position;
     hw_code_info info;
     hw_line_cursor& cursor = t.line_cursors[mix(reinterpret_cast<std::uintptr_t>(object)) % Thread::kLineCursors];

@@ -30,6 +30,8 @@ public:
 
     // What the instruction of a slot is part of; null where a frame that stands there does not count.
     const Position* position_of(Thread& t, const hw_slot& slot, const void* object);
+    // position_of() is asked for it next.
+    void expect(const hw_slot& slot) const noexcept { __builtin_prefetch(&positions_[place_of(slot.instr)]); }
     void reset() noexcept;
     // In the child of a fork: the pages are gone already.
     void forget_in_child() noexcept;
@@ -40,6 +42,9 @@ private:
     std::uint8_t class_of(std::uint32_t code);
 
     static constexpr std::size_t kPositions = 8192;
+    static std::size_t place_of(const void* instr) noexcept {
+        return mix(reinterpret_cast<std::uintptr_t>(instr)) % kPositions;
+    }
 
     CallTree& tree_;
     std::string internal_prefix_, own_script_;

@@ -157,6 +157,7 @@ void Recorder::intern_slot(Thread& t, const hw_slot& slot, std::uint64_t key, Th
     *edge = {slot.instr, key, below, {0, 0}};
     edge->instr = nullptr;  // until all is known: what follows may throw
     const void* object = hw_slot_code(&slot);
+    if (&slot + 1 < t.memo.slots + t.memo.depth) codes_.expect(*(&slot + 1));
     const Codes::Position* const position =
         object == nullptr || is_dying(object) ? nullptr : codes_.position_of(t, slot, object);
     if (position == nullptr) {
