@@ -173,12 +173,11 @@ def _local_installs(path: Sequence[str]) -> Iterator[tuple[str, str]]:
             continue
         archives = []
         for name in names:
-            record = _read(f"{folder}/{name}/direct_url.json")
-            if (
-                '"file:' not in record
-                or _read(f"{folder}/{name}/INSTALLER").strip() == "conda"
-                or name.startswith("hiwater-")
-            ):
+            source = f"{folder}/{name}/direct_url.json"
+            if name.startswith("hiwater-") or not os.access(source, os.R_OK):  # most have none: a tenth of an open()
+                continue
+            record = _read(source)
+            if '"file:' not in record or _read(f"{folder}/{name}/INSTALLER").strip() == "conda":
                 continue  # conda's packages name the folder in which they were built
             if '"dir_info"' not in record:
                 archives.append(name)
