@@ -88,6 +88,19 @@ def test_memory_that_processes_have_shared_since_a_fork_counts_once_before_the_c
     assert resident_at(found, 60) == 50 * MIB
 
 
+def test_a_forked_process_that_ends_before_anybody_is_read_adds_at_most_what_it_can_have_copied() -> None:
+    """It executes another program after 6 ms. The first two are read as two before it and after it."""
+    first, second = ended(recorded(1, 0, 300, 50 * MIB)), ended(recorded(2, 20, 280, 50 * MIB, "fork"))
+    third = ended(recorded(3, 40, 6, 50 * MIB, "fork"))
+    for forked in (second, third):
+        forked.header.update(resident_start_bytes=50 * MIB)
+    both = [(at_ms, 50 * MIB, 25 * MIB) for at_ms in (30, 100)]
+    found = machine(first, second, third, read={1: [(10, 50 * MIB, 0), *both], 2: both})
+    assert resident_at(found, 43) == 50 * MIB
+    *_, (_, track) = found.resident_tracks
+    assert track.unmeasured is not None and MIB < track.unmeasured[0] < 25 * MIB
+
+
 def test_shared_memory_that_processes_touch_between_two_readings_counts_in_parts_as_it_is_touched() -> None:
     """Between the readings at 30 and 200 ms both processes touch the same 80 MiB, half of it by 110 ms."""
     both = [recorded(1, 0, 0, 20 * MIB), recorded(2, 0, 0, 20 * MIB, "fork")]

@@ -16,6 +16,8 @@ from hiwater.capture.run_index import ShortProcess
 from hiwater.capture.tracks import Seen, Track, span
 
 _NONE: Ints = np.zeros((0, 2), np.int64)
+_COPIED_BYTES_PER_NS = 4
+"""A page fault that copies a page takes a microsecond or more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,8 @@ def shared(
 
     A fork, and the end of a process, change what is shared at once, in all that share it. A forked process shares at
     first what its parent shares then, and no more than it had; one that was never read shares later, too, what its
-    parent does.
+    parent does. If neither of them was read while it ran, the parent is still taken to share as before: then a sum has
+    its pages already.
     """
     spans = [span(capture) for capture in processes]
     forks = [one.started_unix_ns for one in short if one.started_by == "fork"]
@@ -78,7 +81,11 @@ def shared(
         if of_parent is not None and len(of_parent.at_ns):
             shared_at_first = np.minimum(of_parent.bytes, capture.resident.start_bytes)
             if not len(at):
-                found[number] = replace(of_parent, bytes=shared_at_first)
+                found[number] = (
+                    replace(of_parent, bytes=shared_at_first)
+                    if _has_reading(of_parent, spans[number])
+                    else _of_unread(capture.resident.start_bytes, spans[number])
+                )
                 continue
             place = int(np.searchsorted(of_parent.at_ns, start, side="right")) - 1
             at, excess = np.insert(at, 0, start + 1), np.insert(excess, 0, shared_at_first[place])
@@ -86,6 +93,19 @@ def shared(
             _from_changes(at, excess, changes, (lowest, least)), capture.relatives.get(0), least
         )
     return [found[number] for number in range(len(processes))]
+
+
+def _has_reading(excess: Excess, within: tuple[int, int]) -> bool:
+    is_within = (excess.at_ns > within[0]) & (excess.at_ns < within[1])
+    return bool((is_within & excess.is_read).any())
+
+
+def _of_unread(start_bytes: int, ran: tuple[int, int]) -> Excess:
+    """Of a forked process about which nothing is known from the time in which it `ran`: it shares all that it began
+    with, less what it may have copied since."""
+    copied = min(start_bytes, int((ran[1] - ran[0]) * _COPIED_BYTES_PER_NS))
+    at, held, doubt = (np.array([value], np.int64) for value in (0, start_bytes, copied))
+    return Excess(at, held, doubt, np.zeros(1, np.bool_))
 
 
 def _from_changes(at: Ints, excess: Ints, changes: Ints, alone: tuple[int, int]) -> Excess:
