@@ -80,6 +80,16 @@ def test_what_was_copied_since_the_last_reading_is_in_the_error(copied: int) -> 
     assert found.resident is not None and found.resident.error_bytes >= copied // 2
 
 
+def test_what_a_child_has_copied_since_its_parent_was_read_counts_half_in_the_parent() -> None:
+    """The child writes to 20 of 50 MiB after 110 ms, and is read at 150 ms: neither shares them then."""
+    first, second = ended(recorded(1, 0, 300, 50 * MIB)), ended(recorded(2, 20, 280, 50 * MIB, "fork"))
+    both = (100, 50 * MIB, 25 * MIB)
+    found = machine(first, second, read={1: [(10, 50 * MIB, 0), both], 2: [both, (150, 50 * MIB, 15 * MIB)]})
+    assert resident_at(found, 105) == 50 * MIB
+    assert resident_at(found, 200) == (25 + 10 // 2 + 35) * MIB
+    assert found.resident is not None and found.resident.error_bytes >= 10 // 2 * MIB
+
+
 def test_memory_that_processes_have_shared_since_a_fork_counts_once_before_the_child_is_read() -> None:
     """The parent frees it before: then the child has it alone."""
     first, second = ended(recorded(1, 0, 300, 50 * MIB)), ended(recorded(2, 20, 280, 50 * MIB, "fork"))

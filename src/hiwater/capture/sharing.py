@@ -73,6 +73,11 @@ def shared(
     ]
     least = min((int(excess.min()) for how, excess in settled if how != "fork" and len(excess)), default=0)
     lowest = min((int(excess.min()) for _, excess in settled if len(excess)), default=0)
+    kin = dict[int, list[int]]()  # parents and children
+    for number, parent in enumerate(parents):
+        if parent is not None:
+            kin.setdefault(number, []).append(parent)
+            kin.setdefault(parent, []).append(number)
     found: dict[int, Excess] = {}
     for number in sorted(range(len(processes)), key=spans.__getitem__):
         capture, start, parent = processes[number], spans[number][0], parents[number]
@@ -89,10 +94,32 @@ def shared(
                 continue
             place = int(np.searchsorted(of_parent.at_ns, start, side="right")) - 1
             at, excess = np.insert(at, 0, start + 1), np.insert(excess, 0, shared_at_first[place])
-        found[number] = _less_copied(
-            _from_changes(at, excess, changes, (lowest, least)), capture.relatives.get(0), least
+        found[number] = _from_changes(at, excess, changes, (lowest, least))
+        copied = capture.relatives.get(0) or _copied_by(
+            [readings[one] for one in kin.get(number, ())], at[-1:], changes
         )
+        if copied is not None:
+            found[number] = _less_copied(found[number], copied, least)
     return [found[number] for number in range(len(processes))]
+
+
+def _copied_by(kin: Sequence[tuple[Ints, Ints]], last_ns: Ints, changes: Ints) -> SeenFromOutside | None:
+    """What its parent or its children have copied since the last reading of a process, which shares it no more: by
+    how much their excess has fallen since their reading nearest to that one, with no fork and no end between the
+    readings."""
+    most, most_bytes = None, 0
+    place = np.searchsorted(changes, last_ns, side="right")
+    limits = np.concatenate([[0], changes, [np.iinfo(np.int64).max]])
+    for at, excess in kin if len(last_ns) else ():
+        same = np.flatnonzero((at > limits[place]) & (at < limits[place + 1]))
+        if not len(same):
+            continue
+        base = same[np.argmin(np.abs(at[same] - last_ns))]
+        later = same[(at[same] > last_ns) & (same > base)]
+        fallen = np.maximum(0, excess[base] - excess[later])
+        if int(fallen.max(initial=0)) > most_bytes:
+            most, most_bytes = SeenFromOutside(at[later], np.zeros_like(fallen), fallen), int(fallen.max())
+    return most
 
 
 def _has_reading(excess: Excess, within: tuple[int, int]) -> bool:
@@ -143,10 +170,10 @@ def _from_changes(at: Ints, excess: Ints, changes: Ints, alone: tuple[int, int])
     )
 
 
-def _less_copied(excess: Excess, copied: SeenFromOutside | None, least: int) -> Excess:
+def _less_copied(excess: Excess, copied: SeenFromOutside, least: int) -> Excess:
     """Since the last reading so much was copied at most, and is not shared any more: half of it counts, and is in
     doubt."""
-    if copied is None or not len(excess.at_ns):
+    if not len(excess.at_ns):
         return excess
     place = np.searchsorted(excess.at_ns, copied.at_unix_ns, side="right") - 1
     half = copied.shared_excess_bytes // 2
