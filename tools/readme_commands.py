@@ -117,6 +117,12 @@ def commands(readme: str) -> list[str]:
     return [re.split(r"\s{2,}#|\s#\s", line)[0].strip() for line in lines]
 
 
+def told(what: str, went_well: bool, said: str) -> bool:
+    """Print whether something went well, and what it said otherwise."""
+    print(f"{'ok' if went_well else 'FAILED'}  {what}", *([] if went_well else [said[-2000:]]), flush=True)
+    return went_well
+
+
 def main() -> int:
     readme = Path(sys.argv[1]).read_text("utf-8")
     failed = 0
@@ -125,16 +131,12 @@ def main() -> int:
         prepare(folder, Path(sys.argv[2]))
         for command in commands(readme):
             if command not in OF_A_CHECKOUT:
-                went_well, said = is_right(folder, command)
-                failed += not went_well
-                print(
-                    f"{'ok' if went_well else 'FAILED'}  {command}", *([] if went_well else [said[-2000:]]), flush=True
-                )
+                failed += not told(command, *is_right(folder, command))
         (program,) = re.findall(r"```python\n(import hiwater\n.*?)```", readme, re.DOTALL)
         (folder / "recorded.py").write_text(PREPARED + program)
         code, said = run(folder, "python recorded.py")
-        print(f"{'ok' if code == 0 else 'FAILED'}  the program\n{said if code else ''}".rstrip())
-    return bool(failed or code)
+        failed += not told("the program", code == 0, said)
+    return bool(failed)
 
 
 if __name__ == "__main__":

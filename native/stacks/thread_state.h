@@ -10,7 +10,6 @@
 #include "base/thread_id.h"
 #include "base/uncopied.h"
 #include "lock/lock.h"
-#include "capture/format.h"
 #include "stacks/frames.h"
 #include "stacks/waits.h"
 #include "heap/sampling.h"
