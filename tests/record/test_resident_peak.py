@@ -100,3 +100,42 @@ def test_the_end_of_a_recording_needs_little_memory(tmp_path: Path) -> None:
     tables = hiwater.open(path).tables
     assert tables["accounts"].nbytes + tables["nodes"].nbytes > 5 * MIB
     assert highest_kib * 1024 - before <= 4 * MIB
+
+
+DIES = """
+import multiprocessing, os, signal, time
+def work(seconds):
+    block = bytearray(60 << 20)
+    time.sleep(seconds)
+    with open(f"truth.{os.getpid()}", "w") as file, open("/proc/self/status") as status:
+        file.write(status.read().split("VmHWM:")[1].split()[0])
+    os.kill(os.getpid(), signal.SIGKILL)
+workers = [multiprocessing.get_context("fork").Process(target=work, args=(after,)) for after in (0.02, 0.1, 0.4)]
+for worker in workers:
+    worker.start()
+for worker in workers:
+    worker.join()
+"""
+
+
+def test_the_peak_of_a_killed_worker_is_a_lower_bound_and_is_said_to_be_one(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(DIES)
+    done = run_hiwater("run", "-q", "-o", "c.hiw", "program.py", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    run = hiwater.open_run(tmp_path / "c.hiw")
+    workers = run.captures[1:]
+    assert len(workers) == 3
+    table = run_hiwater("report", "c.hiw", folder=tmp_path).stdout
+    for worker in workers:
+        resident, truth = worker.resident, int((tmp_path / f"truth.{worker.process.pid}").read_text()) * 1024
+        assert worker.process.ended == "killed"
+        assert not resident.exact, resident
+        # The truth has hiwater's own memory.
+        assert resident.program_peak_bytes <= truth - resident.overhead_bytes + resident.error_bytes, (resident, truth)
+        row = next(line for line in table.splitlines() if f"{worker.process.pid} on " in line and "killed (" in line)
+        assert "≥ " in row, row
+    # The first process has read what the last one had.
+    last = max(workers, key=lambda one: one.process.duration_ns)
+    assert last.resident.program_peak_bytes >= 60 * MIB, last.resident
+    report = run_hiwater("report", "c.hiw", "--pid", str(last.process.pid), folder=tmp_path).stdout
+    assert "at least: as last read before it was killed" in report, report

@@ -48,7 +48,7 @@ class Capture(LetGo):
         "process", "resident", "totals", "is_timeline", "lost_events", "shortcomings", "misses_calls", "peak_bytes",
         "peak_error_bytes", "peak_untouched_bytes", "end_bytes", "slices", "timeline", "pressure", "shared_excess",
         "relatives", "was_refused", "processes", "scopes", "device", "live_before_bytes", "reserved_peak_bytes",
-        "contradictions",
+        "contradictions", "died_unread",
     )  # fmt: skip
 
     def __repr__(self) -> str:
@@ -76,6 +76,20 @@ class Capture(LetGo):
         knows."""
         lasted = until_unix_ns - self.process.started_unix_ns
         self.process = replace(self.process, duration_ns=max(lasted, self.process.duration_ns))
+
+    def note_resident(self, resident_bytes: int) -> None:
+        """Another process read this for the resident memory of this one, of which nothing was read at its end."""
+        least = resident_bytes - self.resident.overhead_bytes
+        self.resident = replace(
+            self.resident,
+            program_peak_bytes=max(least, self.resident.program_peak_bytes),
+            peak_bytes=max(resident_bytes, self.resident.peak_bytes),
+        )
+
+    @cached_property
+    def died_unread(self) -> bool:
+        """Whether the process was killed, and nobody read its memory at its end: its resident peak may be higher."""
+        return program.died_unread(self.tables)
 
     def overhead_at(self, at_ns: Ints) -> Ints:
         """What of resident memory was hiwater's at these times since the recording began; before, nothing. A child

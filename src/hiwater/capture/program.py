@@ -60,10 +60,10 @@ class Resident:
 
     `program_peak_bytes` is the highest that it was without hiwater's own memory: what every report shows first. If
     `exact`, it follows from the kernel's high-water mark, and is off by `error_bytes` at most; else it is the
-    highest sample. `overhead_bytes` was hiwater's own memory at that moment. The figures of the process contain it:
-    `peak_bytes`, the kernel's high-water mark, `start_bytes`, of which it was `overhead_start_bytes`, and
-    `end_bytes`, of which it was `overhead_end_bytes`. If the recording has no end, the last two are of shortly
-    before."""
+    highest reading, as it is of a killed process, of which nothing could be read at its end. `overhead_bytes` was
+    hiwater's own memory at that moment. The figures of the process contain it: `peak_bytes`, the kernel's high-water
+    mark, `start_bytes`, of which it was `overhead_start_bytes`, and `end_bytes`, of which it was
+    `overhead_end_bytes`. If the recording has no end, the last two are of shortly before."""
 
     peak_bytes: int
     start_bytes: int
@@ -181,6 +181,11 @@ def ended(tables: Tables) -> str:
     return "recording" if tables.is_alive else "killed"
 
 
+def died_unread(tables: Tables) -> bool:
+    """Whether the process was killed, and nobody read its memory at its end."""
+    return ended(tables) == "killed" and not tables.header["ended_ns"]
+
+
 def shortcomings(tables: Tables) -> list[str]:
     """What the recorded process did not let the recorder see, in words."""
     names = ("calls_not_recorded", "resident_not_sampled", "freed_unseen", "last_words_not_written")
@@ -203,7 +208,7 @@ def read_resident(tables: Tables) -> Resident:
         peak_bytes=header["resident_peak_bytes"],
         start_bytes=header["resident_start_bytes"],
         end_bytes=header["resident_last_bytes"],
-        exact=header["resident_exact"] == 1,
+        exact=header["resident_exact"] == 1 and not died_unread(tables),
         error_bytes=header["resident_error_bytes"] + header.get("program_peak_error_bytes", 0),
         overhead_bytes=header["overhead_bytes"],
         overhead_end_bytes=header.get("overhead_last_bytes", header["overhead_bytes"]),

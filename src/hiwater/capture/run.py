@@ -14,6 +14,7 @@ from hiwater.capture.in_memory import TablesInMemory
 from hiwater.capture.model import Capture
 from hiwater.capture.process import QUIET_IN_CHILD_NS, is_being_written, is_waiting_child
 from hiwater.capture.run_index import Row, ShortProcess, Unrecorded
+from hiwater.capture.tracks import seen_from_outside
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,15 @@ def _missed(one: Capture, captures: Sequence[Capture], last_sign: int) -> list[i
     return sorted(found)
 
 
+def _note_resident(captures: Sequence[Capture]) -> None:
+    """Processes that were killed between two readings of their own, as others read them."""
+    if not any(one.died_unread for one in captures):
+        return
+    for one, seen in zip(captures, seen_from_outside(captures), strict=True):
+        if one.died_unread and len(seen.at_ns):
+            one.note_resident(int(seen.resident_bytes.max()))
+
+
 def of_captures(captures: Sequence[Capture], rows: Sequence[Row], unreadable: Sequence[str] = ()) -> Run:
     """The run of these captures, with the rows of its index."""
     deaths, now = run_index.deaths(captures, rows), time.time_ns()
@@ -82,6 +92,7 @@ def of_captures(captures: Sequence[Capture], rows: Sequence[Row], unreadable: Se
             one.note_life(known if waits else min(known, last_sign + QUIET_IN_CHILD_NS))
         elif is_being_written(one.header) and not one.header.get("snapshot_ns"):
             one.note_life(now)
+    _note_resident(captures)
     return Run(
         captures,
         run_index.short_processes(captures, rows),

@@ -164,7 +164,9 @@ def resident(capture: Capture, seen: Seen) -> Track | None:
         live = np.insert(live, place, max(0, int(header["live_bytes"])))
     if not len(at):
         return None
-    bound = figures.program_peak_bytes + figures.error_bytes if figures.exact else None
+    # Of a killed process the peak is exact up to its last reading; what may have come after it is added below.
+    is_counted = header["resident_exact"] == 1
+    bound = figures.program_peak_bytes + figures.error_bytes if is_counted else None
     if capture.is_timeline:
         return of_samples(start + at, held, (start, end), bound)
     slices = capture.slices

@@ -158,7 +158,9 @@ def resident_exactness(capture: Capture) -> str:
     if not resident.peak_bytes:
         return accuracy.NOT_MEASURED
     phrase = accuracy.of_peak(exact=resident.exact, error_bytes=resident.error_bytes)
-    return phrase if resident.exact else f"{phrase}: highest sample"
+    if resident.exact:
+        return phrase
+    return f"{phrase}: {'as last read before it was killed' if capture.died_unread else 'highest sample'}"
 
 
 def _both(before: str, after: str) -> str:

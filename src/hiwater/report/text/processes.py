@@ -157,7 +157,7 @@ def _table(reports: Sequence[Report], run: Run, page: terminal.Page) -> Iterator
 def _row(report: Report, page: terminal.Page, *, inherits: bool) -> Text:
     capture, process = report.capture, report.capture.process
     figures = ["–", "–"] if capture.is_timeline else [size(capture.peak_bytes), size(capture.end_bytes)]
-    figures.append(size(capture.resident.program_peak_bytes))
+    figures.append(f"{'≥ ' if capture.died_unread else ''}{size(capture.resident.program_peak_bytes)}")
     if inherits:
         figures.append(size(process.inherited_bytes) if process.started_by == "fork" else "–")
     how = {"fork": " (forked)", "exec": " (started)"}.get(process.started_by, "")
@@ -237,8 +237,10 @@ def shared_words(instant: Instant) -> str:
         return "pages that processes share count for each"
     if instant.shared_once == instant.processes:
         return "pages that processes share count once (PSS)"
+    others = instant.processes - instant.shared_once
     return (
-        f"pages that processes share count once (PSS) for {instant.shared_once:,} of them, and for each of the others"
+        f"pages that processes share count once (PSS) in {_count(instant.shared_once, 'process')},"
+        f" and in full in each of the other {others:,}"
     )
 
 
