@@ -4,8 +4,7 @@
 # INTERPRETER is as ROOT has it: /usr/bin/python3.13 of a system that `debootstrap --foreign --arch=arm64` fetched and
 # `dpkg-deb --extract` unpacked; or, without ROOT, what tools/musl_python.sh built for aarch64. Needs qemu-user-static.
 # FOLDER/bin/python3.13 is a script that starts the emulator, so that what a program starts by sys.executable, and each
-# environment that is made with it, is emulated, too. qemu 7.2 does not look into ROOT for all calls of the venv module:
-# with ROOT, it makes environments only where this system has the same version in the same place.
+# environment that is made with it, is emulated, too.
 set -eu
 mkdir -p "$1/bin"
 command=$(realpath "$1")/bin/$(basename "$2") interpreter=$2 system=

@@ -52,6 +52,14 @@ print(json.dumps({
     "venv": all(importlib.util.find_spec(name) for name in ("venv", "ensurepip")),
 }))
 """
+# An emulated interpreter makes an environment without pip (that of this system puts packages there) and without scripts
+# that activate it: qemu 7.2 looks for the attributes of files that shutil copies in this system, not in the other root.
+EMULATED_ENVIRONMENT = """
+import sys, venv
+builder = venv.EnvBuilder(clear=True, symlinks=True)
+builder.setup_scripts = lambda context: None
+builder.create(sys.argv[1])
+"""
 # A system's root needs /proc, and terminals and a /dev/shm of its own; in a namespace of mounts that ends with the
 # command nothing is left behind.
 ENTER = """
@@ -224,7 +232,8 @@ class Place:
     def make(self) -> bool:
         """Make the environment anew."""
         self.log.unlink(missing_ok=True)
-        return self.run([self._interpreter.executable, "-m", "venv", "--clear", str(self._bin.parent)])[0] == 0
+        words = ["-c", EMULATED_ENVIRONMENT] if self._interpreter.is_emulated else ["-m", "venv", "--clear"]
+        return self.run([self._interpreter.executable, *words, str(self._bin.parent)])[0] == 0
 
     def install(self, *words: str) -> bool:
         """Install packages into the environment, in the versions of `make lock`."""

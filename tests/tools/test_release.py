@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.metadata
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -54,6 +56,20 @@ def test_a_wheel_is_tried_where_it_is_for(wheel: str, fits: str) -> None:
         "(('', 'x86_64'), ('musl', 'x86_64'), ('musl', 'aarch64'))))"
     )
     assert _said(ask) == fits.split()
+
+
+def test_an_emulated_interpreter_needs_no_pip_of_its_own(tmp_path: Path) -> None:
+    """Under qemu, pip is not unpacked, and no script is copied from where the emulator does not look."""
+    made = f"t.Interpreter({sys.executable!r}, '3.13', '3.13.5', '', {sys.executable!r}, None, '', 'another')"
+    ask = f"import pathlib, test_pythons as t; place = t.Place({made}, pathlib.Path({str(tmp_path)!r}));"
+    made_it, executable = _said(f"{ask} print(place.make(), place.executable)")
+    assert made_it == "True"
+    there = tmp_path / "3.13-another/bin"
+    assert executable == str(there / "python")
+    assert not [path.name for path in there.iterdir() if "thon" not in path.name]
+    ask = "import importlib.util, sys; print(sys.prefix, importlib.util.find_spec('pip'))"
+    done = subprocess.run([executable, "-c", ask], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [str(there.parent), "None"]
 
 
 def test_commands_of_readme_are_found() -> None:
