@@ -56,6 +56,22 @@ TEST_CASE("threads that walk share rules and modules, and forget them when a lib
     CHECK(shared->unwinder.figures().unknown == 0);
 }
 
+TEST_CASE("sixty-four threads meet every rule for the first time at once") {
+    REQUIRE(unwind::prepare());
+    const auto shared = std::make_unique<Shared>();
+    for (int round = 0; round < 5; ++round) {
+        shared->unwinder.begin({true, {}, {}, 1});
+        in_threads(64, [&](std::size_t number) {
+            const auto frames = std::make_unique<Frames>();
+            frames->forget();
+            descend(*shared, *frames, number, static_cast<int>(number % 4) + 1);
+        });
+        CHECK(shared->unwinder.figures().checked == 64);
+        CHECK(shared->unwinder.figures().mismatches == 0);
+        CHECK(shared->unwinder.figures().unknown == 0);
+    }
+}
+
 TEST_SUITE_END();
 
 }  // namespace hiwater::tests

@@ -82,13 +82,17 @@ const std::uint8_t* find_fde(const Bytes& tables, const std::uint8_t* header, st
     return reinterpret_cast<const std::uint8_t*>(at);
 }
 
+// The stack pointer of the caller is the CFA, and the return address is below it.
+bool is_usual(const Row& row) noexcept {
+    return row.return_address.how == Row::Saved::How::at_cfa && row.return_address.offset == -8 && row.is_rsp_known;
+}
+
 Rule in_short(const Row& row) noexcept {
     using How = Row::Saved::How;
     constexpr std::int64_t kFarthest = 1 << 30;
     Rule rule{};
     if (row.return_address.how == How::undefined) return rule.cfa = Rule::Cfa::end, rule;
-    const bool is_usual = row.return_address.how == How::at_cfa && row.return_address.offset == -8 && row.is_rsp_known;
-    if (!is_usual || row.cfa_offset < -kFarthest || row.cfa_offset > kFarthest) return rule;
+    if (!is_usual(row) || row.cfa_offset < -kFarthest || row.cfa_offset > kFarthest) return rule;
     const std::int64_t slot = row.rbp.offset / 8;
     if (row.cfa_offset % 8 != 0 || (row.rbp.how == How::at_cfa && slot >= 0)) return rule;
     const bool is_saved = row.rbp.how == How::at_cfa || row.rbp.how == How::at_rbp;
@@ -138,7 +142,8 @@ Rule RuleReader::rule_of(const Bytes& tables, const std::uint8_t* header, const 
     const Row* const row = is_understood_ ? program_.row_of(pc) : nullptr;
     if (row == nullptr) fde_ = nullptr;
     const Rule rule = row != nullptr ? in_short(*row) : Rule{};
-    return rule.cfa == Rule::Cfa::unknown ? by_frame_pointer(code, start_) : rule;
+    const bool may_have_pointer = rule.cfa == Rule::Cfa::unknown && (row == nullptr || is_usual(*row));
+    return may_have_pointer ? by_frame_pointer(code, start_) : rule;
 }
 
 // Reads what a function's entry says before its instructions.
