@@ -17,7 +17,9 @@ _RUST_CRATE = re.compile(r"(?<=\w)\[[0-9a-f]{1,16}\](?=::)")
 """What tells two versions of a crate apart."""
 _FORTRAN = re.compile(r"__(?P<module>[a-z]\w*?)_MOD_(?P<function>\w+)")
 """A procedure of a module, as gfortran calls it."""
-_CYTHON = re.compile(r"(?:__pyx_fuse_\d+)*__pyx_(?:pw|pf|f|gb|mdef|tp_new|tp_dealloc|specialmethod)_(?=\d)")
+_CYTHON = re.compile(
+    r"(?:__pyx_fuse_\d+)*__pyx_(?:pw|pf|f|gb|mdef|tp_new|tp_dealloc|getprop|setprop|specialmethod)_(?=\d)"
+)
 _LONGEST, _SECONDS = 2000, 20
 
 
@@ -26,7 +28,7 @@ def demangled(names: Sequence[str]) -> list[str]:
     names = [_PART.sub("", name) for name in names]
     wanted = sorted({name for name in names if len(name) <= _LONGEST and _MANGLED.fullmatch(name)})
     found = dict(zip(wanted, _by_program(wanted) or _by_library(wanted) or wanted, strict=True)) if wanted else {}
-    return [_without_hashes(name, found.get(name, "") or _readable(name)) for name in names]
+    return [_readable(_without_hashes(name, found.get(name, "") or name)) for name in names]
 
 
 def _without_hashes(mangled: str, name: str) -> str:
@@ -38,7 +40,8 @@ def _readable(name: str) -> str:
     if fortran := _FORTRAN.fullmatch(name):
         return f"{fortran['module']}::{fortran['function']}"
     if cython := _CYTHON.match(name):
-        return _of_cython(name[cython.end() :]) or name
+        # Compiled as C++, it has its parameters behind it.
+        return _of_cython(name[cython.end() :].partition("(")[0]) or name
     return name
 
 
