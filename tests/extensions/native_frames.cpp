@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <ucontext.h>
 
 #include <stdexcept>
 #include <vector>
@@ -97,6 +98,40 @@ KEEP void after_jump(size_t bytes) {
 }
 KEEP void call_back(void (*python)(void)) {
     python();
+    shapes::g_after = 1;
+}
+// Allocates on both sides of a call of Python.
+KEEP void around(size_t bytes, void (*python)(void)) {
+    shapes::take(bytes);
+    python();
+    shapes::take(bytes);
+    shapes::g_after = 1;
+}
+KEEP void deep(size_t left, size_t bytes) {
+    if (left == 0)
+        shapes::take(bytes);
+    else
+        deep(left - 1, bytes);
+    shapes::g_after = 1;
+}
+static size_t bytes_in_context;
+KEEP static void context_body() {
+    first(bytes_in_context);
+    shapes::g_after = 1;
+}
+// On a stack that the program has made, between two allocations on its own.
+KEEP void in_context(size_t bytes) {
+    static char room[65536];
+    ucontext_t own, other;
+    getcontext(&other);
+    other.uc_stack.ss_sp = room;
+    other.uc_stack.ss_size = sizeof room;
+    other.uc_link = &own;
+    makecontext(&other, context_body, 0);
+    bytes_in_context = bytes;
+    first(bytes + 1);
+    swapcontext(&own, &other);
+    first(bytes + 1);
     shapes::g_after = 1;
 }
 static size_t bytes_in_handler;

@@ -35,6 +35,41 @@ def test_a_signal_handler_on_a_stack_of_its_own(tmp_path: Path) -> None:
     assert {tuple(native_part(stack)) for stack in stacks(path, 10_008)} == {("in_signal", *CHAIN)}
 
 
+def test_a_stack_that_the_program_has_made(tmp_path: Path) -> None:
+    path = record(tmp_path, "for _ in range(3): native.in_context(10_007)\n", "--native")
+    (other,) = stacks(path, 10_007)
+    assert other == ["<module>", "[unknown frames]", other[2], "context_body", *CHAIN]
+    assert {tuple(stack[-5:]) for stack in stacks(path, 10_008)} == {("in_context", *CHAIN)}
+
+
+def test_recursion_beyond_the_limit_of_a_walk(tmp_path: Path) -> None:
+    """The innermost frames are there, and it is said that others are not."""
+    path = record(tmp_path, """
+        native.deep(2_048, 10_007)
+        native.deep(100, 20_011)
+    """, "--native")  # fmt: skip
+    (cut,) = stacks(path, 10_007)
+    assert cut == ["<module>", "[unknown frames]", *["deep"] * 255, CHAIN[-1]]
+    (whole,) = stacks(path, 20_011)
+    assert whole[-102:] == [*["deep"] * 101, CHAIN[-1]] and "[unknown frames]" not in whole
+
+
+def test_a_library_without_an_index_of_its_tables(tmp_path: Path) -> None:
+    (tmp_path / "one.c").write_text("""#include <stdlib.h>
+        volatile int after;
+        void* enter(size_t bytes) { void* block = malloc(bytes); after = 1; return block; }
+    """)
+    subprocess.run([*compiled.C, "-Wl,--no-eh-frame-hdr", "one.c", "-o", "one.so"], cwd=tmp_path, check=True)
+    path = record(tmp_path, f"""
+        ctypes.CDLL("./one.so").enter(10_007)
+        native.first(20_011)
+        {COUNTERS}
+    """, "--native", environment=CHECKED)  # fmt: skip
+    assert stacks(path, 10_007) == [["<module>", "[unknown frames]", "enter"]]
+    assert native_part(stacks(path, 20_011)[0]) == CHAIN
+    assert figures(tmp_path)["native_mismatches"] == 0
+
+
 def test_greenlets_that_share_one_stretch_of_stack(tmp_path: Path) -> None:
     """Their frames are at the same addresses, one after the other."""
     skip_without("greenlet")

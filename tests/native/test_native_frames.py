@@ -60,6 +60,27 @@ def test_native_frames_end_at_the_innermost_python_frame(tmp_path: Path) -> None
     assert native_part(found)[0] == "first"
 
 
+def test_python_and_native_functions_that_call_each_other(tmp_path: Path) -> None:
+    """Each allocation has the native frames of its own innermost call, before, in and after the call of Python."""
+    path = record(tmp_path, """
+        call = ctypes.CFUNCTYPE(None)
+        def level(left):
+            native.first(10_007 * (1 << left))
+            if left:
+                native.around(100_003 * (1 << left), call(lambda: level(left - 1)))
+        level(3)
+    """, "--native")  # fmt: skip
+    take = "shapes::take(unsigned long)"
+    for left in range(4):
+        python = ["<module>", "level", *["level.<locals>.<lambda>", "level"] * (3 - left)]
+        (found,) = stacks(path, 10_007 * (1 << left))
+        assert found[: len(python)] == python and native_part(found) == ["first", "second", "third", take]
+        if left:
+            around = stacks(path, 100_003 * (1 << left))
+            assert len(around) == 2  # two calls of take()
+            assert all(one[: len(python)] == python and one[-2:] == ["around", take] for one in around)
+
+
 def test_a_native_thread_is_followed_to_its_first_function(tmp_path: Path) -> None:
     path = record(tmp_path, "native.in_thread(10_007)\n", "--native")
     (found,) = stacks(path, 10_007)
