@@ -237,6 +237,12 @@ def test_the_standard_error_is_none_when_all_is_recorded_and_bounded_when_not(tm
         ("/app/pkg/mod.py", "pkg.mod", False),
         ("/elsewhere/etl.py", "etl", False),
         ("", "", True),
+        (
+            "/usr/lib/python3/dist-packages/numpy/_core/../../numpy.libs/libblas.so.3",
+            "numpy.libs.libblas.so.3",
+            True,
+        ),
+        ("/usr/lib/python3.12/lib-dynload/_struct.so", "_struct.so", True),
     ],
 )
 def test_whose_code_a_file_is(file: str, module: str, library: bool) -> None:

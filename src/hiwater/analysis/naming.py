@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from posixpath import normpath
 
 _PACKAGES = re.compile(r"^(.*?/(?:site|dist)-packages)/(.*)$")
 _STANDARD_LIBRARY = re.compile(r"^(.*?/lib(?:64)?/python3(?:\.\d+t?)?)/(.*)$")
@@ -45,9 +46,11 @@ def module_of(file: str, cwd: str) -> str:
         return frozen[1]
     if not file or file.startswith("<"):
         return file
+    if "/../" in file:  # as a library is loaded that another one looks for beside its own folder
+        file = normpath(file)
     inside = _PACKAGES.match(file) or _STANDARD_LIBRARY.match(file)
     if inside:
-        path = inside[2]
+        path = inside[2].removeprefix("lib-dynload/")
     elif cwd and file.startswith(cwd.rstrip("/") + "/"):
         path = file[len(cwd.rstrip("/")) + 1 :]
     else:
