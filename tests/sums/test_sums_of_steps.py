@@ -11,6 +11,7 @@ import pytest
 from capture_builder import Recording
 from example_captures import in_memory
 from hiwater.capture import at_once
+from hiwater.report.text.processes import instant_words, shared_words
 from recording import rounds
 
 LENGTH_MS = 120
@@ -69,3 +70,13 @@ def test_the_sum_is_within_its_error_and_never_above_its_bound(part: int) -> Non
         assert instant is not None and instant.at_most_bytes is not None
         assert truth.max() <= instant.at_most_bytes >= instant.bytes, seed
         assert instant.bytes - instant.error_bytes <= truth.max(), (seed, instant, truth.max())
+
+
+def test_the_words_of_a_sum_are_of_what_is_known() -> None:
+    """An error that no distance of samples explains is said without one; a part of the processes is told from the
+    others."""
+    one = at_once.Instant(30 << 20, 2 << 20, None, 10**18, spacing_ns=0, processes=3, shared_once=2)
+    assert instant_words(one).startswith("± 2.0 MiB · 3 processes at "), instant_words(one)
+    assert shared_words(one) == ("pages that processes share count once (PSS) in 2 processes, and in full in 1 other")
+    apart = at_once.Instant(30 << 20, 2 << 20, None, 10**18, spacing_ns=50 * MILLISECOND, processes=3)
+    assert "± 2.0 MiB (samples 50.0 ms apart) · " in instant_words(apart)

@@ -25,6 +25,7 @@ from hiwater.report.text import limits, terminal
 _REASONS_SHOWN = 5
 _BEFELL_SHOWN = 3
 _MACHINES_SHOWN = 10
+_SHOWN_NS = 50_000  # less is 0.0 ms
 _FIGURE = 11  # the width of a column
 
 
@@ -240,17 +241,15 @@ def shared_words(instant: Instant) -> str:
     others = instant.processes - instant.shared_once
     return (
         f"pages that processes share count once (PSS) in {_count(instant.shared_once, 'process')},"
-        f" and in full in each of the other {others:,}"
+        f" and in full in {_count(others, 'other')}"
     )
 
 
 def instant_words(instant: Instant) -> str:
     """The accuracy of a sum, and its time."""
     at = datetime.fromtimestamp(instant.at_unix_ns / 1e9, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
-    error = (
-        f"± {size(instant.error_bytes)} (samples {instant.spacing_ns / 1e6:.1f} ms apart)"
-        if instant.error_bytes
-        else "exact at its samples"
-    )
+    # Without two samples around the instant, the error is what was never read: no distance explains it.
+    apart = f" (samples {instant.spacing_ns / 1e6:.1f} ms apart)" if instant.spacing_ns >= _SHOWN_NS else ""
+    error = f"± {size(instant.error_bytes)}{apart}" if instant.error_bytes else "exact at its samples"
     most = f", never more than {size(instant.at_most_bytes)}" if instant.at_most_bytes is not None else ""
     return f"{error}{most} · {_count(instant.processes, 'process')} at {at} UTC"
