@@ -132,6 +132,8 @@ std::uint32_t NativeFrames::child(std::uint32_t parent, std::uintptr_t address) 
     if (unwinder_.is_own(address)) return parent;
     unwind::Module* const module = unwinder_.module_of(address);
     const std::uintptr_t offset = module == nullptr ? 0 : address - module->bias;
+    // A walk that has left a stack, as that of a greenlet, ends at a word that is no address of code.
+    if (module == nullptr && !unwind::Unwinder::follows_call(address)) return parent;
     if (module == nullptr || offset > UINT32_MAX)
         return tree_.child(parent, generated_code(address), static_cast<std::uint32_t>(address));
     return tree_.child(parent, code_of(*module), static_cast<std::uint32_t>(offset));

@@ -53,6 +53,21 @@ void Unwinder::forget_if_unloaded() noexcept {
     unloadings_ = now;
 }
 
+bool Unwinder::follows_call(std::uintptr_t address) noexcept {
+    constexpr std::uintptr_t kNear = 5, kLongest = 7;
+    const std::uintptr_t page = (address - 1) & ~(kPage - 1);
+    if (address < kPage || !ReadableStack::can_be_read(page)) return false;
+    const bool is_in_page = address - kLongest >= page || ReadableStack::can_be_read(page - kPage);
+    const std::uintptr_t most = is_in_page ? kLongest : address - page;
+    const auto byte = [address](std::uintptr_t distance) {
+        return *reinterpret_cast<const std::uint8_t*>(address - distance);
+    };
+    if (most >= kNear && byte(kNear) == 0xe8) return true;
+    for (std::uintptr_t i = 2; i <= most; ++i)  // of what a register or a word of memory contains
+        if (byte(i) == 0xff && (byte(i - 1) & 0x38) == 0x10) return true;
+    return false;
+}
+
 // From a frame to its caller. False where the words that the rule names cannot be, or cannot be read.
 [[gnu::always_inline]] inline bool Unwinder::leave(const Rule& rule, ReadableStack& stack, Frame* frame,
                                                    Frame* caller) noexcept {

@@ -103,6 +103,8 @@ public:
     bool is_own(std::uintptr_t address) const noexcept { return scope_.own.contains(address); }
     // The module of a return address; null where it is in none.
     Module* module_of(std::uintptr_t return_address) { return modules_.at(return_address - 1); }
+    // Whether the instruction before an address is a call, as before each return address. It may be of anything.
+    [[gnu::cold]] static bool follows_call(std::uintptr_t address) noexcept;
     // Moves when a library was unloaded: then addresses may have another meaning.
     std::uint32_t unloadings() const noexcept { return unloadings_; }
     const Figures& figures() const noexcept { return figures_; }

@@ -154,14 +154,23 @@ KEEP void in_signal(size_t bytes) {
     sigaction(SIGUSR1, &former, nullptr);
     sigaltstack(&before, nullptr);
 }
+static void* run_as_code(const unsigned char* code, size_t length, size_t bytes) {
+    void* const page = mmap(nullptr, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (page == MAP_FAILED) abort();
+    memcpy(page, code, length);
+    reinterpret_cast<void (*)(size_t, void (*)(size_t))>(page)(bytes, first);
+    return page;
+}
 // Code in no file, as a compiler that runs in the program makes it: it calls what it is given, with one argument.
 KEEP void* generated(size_t bytes) {
     static const unsigned char code[] = {0x48, 0x83, 0xec, 0x08, 0xff, 0xd6, 0x48, 0x83, 0xc4, 0x08, 0xc3};
-    void* const page = mmap(nullptr, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (page == MAP_FAILED) abort();
-    memcpy(page, code, sizeof code);
-    reinterpret_cast<void (*)(size_t, void (*)(size_t))>(page)(bytes, first);
-    return page;
+    return run_as_code(code, sizeof code, bytes);
+}
+// The same with a jump, so that what lies in the place of a return address is none of a call.
+KEEP void* jumped_to(size_t bytes) {
+    static const unsigned char code[] = {0x48, 0x83, 0xec, 0x08, 0x48, 0x8d, 0x05, 0x03, 0x00, 0x00,
+                                         0x00, 0x50, 0xff, 0xe6, 0x48, 0x83, 0xc4, 0x08, 0xc3};
+    return run_as_code(code, sizeof code, bytes);
 }
 static void* thread_body(void* bytes) {
     first(reinterpret_cast<size_t>(bytes));

@@ -129,6 +129,11 @@ def test_generated_code_says_that_it_is(tmp_path: Path) -> None:
     assert found == ["<module>", "[unknown frames]", "[generated code]", *CHAIN]
 
 
+def test_what_no_call_returns_to_is_no_generated_code(tmp_path: Path) -> None:
+    (found,) = stacks(record(tmp_path, "native.jumped_to(10_007)\n", "--native"), 10_007)
+    assert found == ["<module>", "[unknown frames]", *CHAIN]
+
+
 def test_generated_code_has_the_names_of_its_compilers_map(tmp_path: Path) -> None:
     """A later entry of the map is of code in the place of an earlier one's."""
     path = record(tmp_path, """
