@@ -46,7 +46,7 @@ def module_of(file: str, cwd: str) -> str:
         return frozen[1]
     if not file or file.startswith("<"):
         return file
-    if "/../" in file:  # as a library is loaded that another one looks for beside its own folder
+    if "/../" in file:  # as a library is loaded by its place beside the one that needs it
         file = normpath(file)
     inside = _PACKAGES.match(file) or _STANDARD_LIBRARY.match(file)
     if inside:
