@@ -25,13 +25,13 @@ public:
         return true;
     }
     std::uintptr_t end() const noexcept { return end_; }  // as far as it is known to be readable
-    static bool can_be_read(std::uintptr_t page) noexcept;
     // Whether the word at an address above the stack pointer can be read.
     bool holds(std::uintptr_t at) noexcept { return at < end_ - sizeof at || grow_to(at); }
 
 private:
     static constexpr std::uintptr_t kMostBelow = 256 * kPage, kLargestFrame = 8 << 20;
 
+    static bool can_be_read(std::uintptr_t page) noexcept;
     [[gnu::cold, gnu::noinline]] bool grow_to(std::uintptr_t at) noexcept {
         if (at - end_ > kLargestFrame && at >= end_) return false;
         while (at >= end_ - sizeof at) {

@@ -2,6 +2,8 @@
 
 #include <errno.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
 #include <unwind.h>
 
 #include <new>
@@ -53,18 +55,22 @@ void Unwinder::forget_if_unloaded() noexcept {
     unloadings_ = now;
 }
 
+// The kernel reads the bytes: another thread may unmap meanwhile what a word leads to. Where it may not, it is a call.
 bool Unwinder::follows_call(std::uintptr_t address) noexcept {
-    constexpr std::uintptr_t kNear = 5, kLongest = 7;
-    const std::uintptr_t page = (address - 1) & ~(kPage - 1);
-    if (address < kPage || !ReadableStack::can_be_read(page)) return false;
-    const bool is_in_page = address - kLongest >= page || ReadableStack::can_be_read(page - kPage);
-    const std::uintptr_t most = is_in_page ? kLongest : address - page;
-    const auto byte = [address](std::uintptr_t distance) {
-        return *reinterpret_cast<const std::uint8_t*>(address - distance);
-    };
-    if (most >= kNear && byte(kNear) == 0xe8) return true;
-    for (std::uintptr_t i = 2; i <= most; ++i)  // of what a register or a word of memory contains
-        if (byte(i) == 0xff && (byte(i - 1) & 0x38) == 0x10) return true;
+    constexpr std::size_t kNear = 5, kLongest = 7;
+    std::uint8_t code[kLongest] = {};
+    const auto byte = [&code](std::size_t distance) { return code[kLongest - distance]; };
+    for (const std::size_t count : {kLongest, address % kPage}) {  // the second where a mapping begins with this page
+        if (count > kLongest || count > address) continue;
+        const iovec here{code + kLongest - count, count}, there{reinterpret_cast<void*>(address - count), count};
+        const long n = raw::invoke(SYS_process_vm_readv, ::getpid(), reinterpret_cast<long>(&here), 1,
+                                   reinterpret_cast<long>(&there), 1, 0);
+        if (n < 0 && n != -EFAULT) return true;
+        if (n != static_cast<long>(count)) continue;
+        if (byte(kNear) == 0xe8) return true;
+        for (std::size_t i = 2; i <= count; ++i)  // of what a register or a word of memory contains
+            if (byte(i) == 0xff && (byte(i - 1) & 0x38) == 0x10) return true;
+    }
     return false;
 }
 
