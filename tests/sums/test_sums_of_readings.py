@@ -139,3 +139,19 @@ def test_a_process_that_gave_memory_back_since_it_was_read_shares_as_large_a_par
     assert track.unmeasured is not None
     at_150_ms = np.searchsorted(track.at_ns, BEGAN + 150 * MILLISECOND, side="right") - 1
     assert track.unmeasured[at_150_ms] == 10 * MIB  # it may share all of it, or none
+
+
+def test_what_a_process_touches_after_it_has_given_shared_memory_back_is_its_own() -> None:
+    """It falls from 60 to 20 MiB at 100 ms and is at 60 MiB again from 150 ms on; the child is read meanwhile."""
+    first, second = recorded(1, 0, 0, 60 * MIB), ended(recorded(2, 20, 200, 60 * MIB, "fork"))
+    for at_ms in range(10, 300, 10):
+        first.now_ns = at_ms * MILLISECOND
+        first.sample(20 * MIB if 100 <= at_ms < 150 else 60 * MIB)
+    shared = (30, 60 * MIB, 30 * MIB)
+    found = machine(
+        ended(first), second, read={1: [(10, 60 * MIB, 0), shared, (250, 60 * MIB, 0)], 2: [shared, (120, 60 * MIB, 0)]}
+    )
+    (_, track), _ = found.resident_tracks
+    before, at_160_ms = (int(track.last_at(np.array([BEGAN + at_ms * MILLISECOND]))[0]) for at_ms in (50, 160))
+    assert before == 30 * MIB
+    assert at_160_ms >= 50 * MIB

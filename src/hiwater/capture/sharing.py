@@ -215,13 +215,16 @@ def _fallen_with(held: Ints, track: Track, excess: Excess, place: Ints) -> tuple
     it may be off.
 
     A process that has given memory back since it was read shared some of it: it is taken to share as large a part of
-    the rest. It may have shared all of what it gave back, or none of it, and no more than it has.
+    what it then had at least; what it has touched since is its own. It may have shared all of what it gave back, or
+    none of it, and no more than it had.
     """
     less = excess.bytes[place]
     then = track.last_at(excess.at_ns[place])
-    fallen = np.where(excess.is_read[place], np.maximum(0, then - held), 0)
+    above = (np.cumsum(np.diff(place, prepend=place[:1]) != 0)) * (int(held.max(initial=0)) + 1)
+    lowest = np.minimum.accumulate(held - above) + above  # since each reading: the next one's are below all of it
+    fallen = np.where(excess.is_read[place], np.maximum(0, then - lowest), 0)
     rest = (less * (1 - fallen / np.maximum(1, then))).astype(np.int64)
-    most, least = np.minimum(less, held), np.maximum(0, less - fallen)
+    most, least = np.minimum(less, lowest), np.maximum(0, less - fallen)
     return rest, np.where(fallen > 0, np.maximum(most - rest, rest - least), 0)
 
 
