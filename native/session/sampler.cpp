@@ -173,7 +173,7 @@ private:
     static constexpr std::int64_t kStep = 25, kStepOfOne = 5, kFall = 64, kLeastAtRest = 1 << 20, kStir = 64 << 10;
     static constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
     static constexpr std::uint64_t kRestNs = 200 * kMillisecond, kWaitBurstNs = 200 * kMillisecond,
-                                   kBurstNs = kMillisecond;
+                                   kBurstNs = 4 * kMillisecond;
     static constexpr std::uint64_t kShare = 100;
     static constexpr double kAtRest = 2, kInsurance = 4;
 
