@@ -2,12 +2,12 @@
 // unwinder finds, or says that it does not know.
 #include <setjmp.h>
 #include <ucontext.h>
-#include <unwind.h>
 
 #include <cstdint>
 #include <memory>
 #include <vector>
 
+#include "backtrace.h"
 #include "support.h"
 #include "unwind/unwinder.h"
 
@@ -181,14 +181,7 @@ bool g_is_whole = true;  // whether all frames are to be found
 
 // Walks, and compares the frames with what the compiler's own unwinder finds.
 [[gnu::noinline]] void innermost() {
-    std::vector<std::uintptr_t> expected;
-    expected.reserve(512);
-    _Unwind_Backtrace(
-        [](_Unwind_Context* context, void* to) {
-            static_cast<std::vector<std::uintptr_t>*>(to)->push_back(_Unwind_GetIP(context));
-            return _URC_NO_REASON;
-        },
-        &expected);
+    const std::vector<std::uintptr_t> expected = backtrace();
     g_unwinder->walk({[](void*) -> const void* { return nullptr; }, nullptr}, g_frames);
     REQUIRE(g_frames->count() > 1);
     REQUIRE(g_frames->count() <= expected.size());

@@ -4,7 +4,6 @@
 #include <pthread.h>
 #include <setjmp.h>
 #include <string.h>
-#include <unwind.h>
 
 #include <cstdint>
 #include <cstdlib>
@@ -13,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "backtrace.h"
 #include "support.h"
 #include "unwind/unwinder.h"
 
@@ -82,14 +82,7 @@ std::uint64_t g_stood = 0;
 
 // The innermost function of every test: walks, and compares all frames.
 [[gnu::noinline]] void leaf() {
-    std::vector<std::uintptr_t> expected;
-    expected.reserve(8192);
-    _Unwind_Backtrace(
-        [](_Unwind_Context* context, void* to) {
-            static_cast<std::vector<std::uintptr_t>*>(to)->push_back(_Unwind_GetIP(context));
-            return _URC_NO_REASON;
-        },
-        &expected);
+    const std::vector<std::uintptr_t> expected = backtrace();
     walk();
     const Frames& found = g_walker->frames;
     // The first two frames are of walk() and of this function, which stands at another call.
