@@ -417,7 +417,7 @@ def test_formats_of_one_capture_show_all_processes_at_once_or_the_chosen_one(
     run = hiwater.open_run(job.main)
     (host,) = at_once.machines(run.captures, run.short)
     assert host.allocated is not None
-    whole = whole_run.at_instant(host.captures, host.allocated.at_unix_ns)
+    whole = whole_run.at_highest(host)
     assert whole is not None
     profile, held = tmp_path / "run.pb.gz", whole.peak.allocated_bytes
     for name, shown in (
@@ -465,15 +465,40 @@ def test_the_sum_at_once_is_that_of_all_processes(job: Job) -> None:
     (host,) = at_once.machines(run.captures, run.short)
     assert host.allocated is not None and host.allocated.at_most_bytes is not None
     assert 7_500_000 <= host.allocated.bytes <= host.allocated.at_most_bytes
-    whole = whole_run.at_instant(host.captures, host.allocated.at_unix_ns)
+    whole = whole_run.at_highest(host)
     assert whole is not None and whole.problems() == []
-    assert 7_500_000 <= whole.peak.allocated_bytes <= host.allocated.at_most_bytes
+    assert whole.peak.allocated_bytes == host.allocated.bytes
     threads = {stack.thread.split()[0]: 0 for stack in whole.peak.stacks}
     for stack in whole.peak.stacks:
         if any(frame.function == "load" for frame in stack.frames):
             threads[stack.thread.split()[0]] += stack.bytes
     for pid, count in zip(job.pids, (500, 1000, 2000, 4000), strict=True):
         assert count * 1000 <= threads[str(pid)] <= count * 1200
+
+
+def test_lines_add_up_to_the_sum_at_once(tmp_path: Path) -> None:
+    """The first process frees half of what it has before the second allocates, in the same slice of its time."""
+    folder = tmp_path / "run.hiw.d"
+    folder.mkdir()
+    for number, file in enumerate((tmp_path / "run.hiw", folder / "1.hiw")):
+        recording = Recording()
+        recording.header.update(pid=1000 + number, boot_id=b"boot", started_unix_ns=10**18)
+        recording.fact("run_id", RUN)
+        paths = [recording.path(("load", "/app/a.py", line)) for line in (1, 2)]
+        for now, line, count in ((1, 0, 600_000), (2, 1, 400_000), (3, 0, -500_000)) if not number else ((5, 1, 1000),):
+            recording.now_ns = now * 10**6
+            (recording.allocate if count > 0 else recording.free)(paths[line], abs(count))
+            recording.sample(10**6)
+        recording.now_ns = 10**7
+        recording.end()
+        file.write_bytes(recording.to_bytes())
+    run = hiwater.open_run(tmp_path / "run.hiw")
+    (host,) = at_once.machines(run.captures)
+    whole = whole_run.at_instant(host, 10**18 + 6 * 10**6)
+    assert whole is not None and whole.problems() == []
+    assert whole.peak.allocated_bytes == 501_000
+    held = {stack.frames[0].line: stack.bytes for stack in whole.peak.stacks if stack.thread.startswith("1000")}
+    assert held == {1: 300_000, 2: 200_000}  # as at the highest moment of the slice, 600 to 400
 
 
 def test_merged_it_is_the_same_run(job: Job, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -540,7 +565,7 @@ def test_a_thousand_processes(tmp_path: Path) -> None:
     assert len(run.captures) == count
     (host,) = at_once.machines(run.captures)
     assert host.allocated is not None
-    whole = whole_run.at_instant(host.captures, host.allocated.at_unix_ns)
+    whole = whole_run.at_highest(host)
     assert whole is not None and len({stack.thread for stack in whole.peak.stacks}) == whole_run.MOST_PROCESSES + 1
     assert whole.peak.allocated_bytes == sum(capture.peak.allocated_bytes for capture in run.captures)
     assert time.process_time() - began < 60

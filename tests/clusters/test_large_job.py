@@ -13,7 +13,7 @@ import pytest
 
 import hiwater
 from hiwater.analysis import whole_run
-from hiwater.capture import run
+from hiwater.capture import at_once, run
 from hiwater.capture.in_memory import MOST_BYTES, TablesInMemory
 from hiwater.cli import main
 from hiwater.errors import CorruptCapture
@@ -106,10 +106,11 @@ def test_of_too_many_call_paths_those_that_hold_least_are_counted_at_their_calle
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     captures = hiwater.open_run(job(tmp_path / "job", 8, 400)).captures
+    (machine,) = at_once.machines(captures)
     at = captures[0].process.started_unix_ns + 10**9
-    whole = whole_run.at_instant(captures, at)
+    whole = whole_run.at_instant(machine, at)
     monkeypatch.setattr(whole_run, "MOST_NODES", 500)
-    bounded_whole = whole_run.at_instant(captures, at)
+    bounded_whole = whole_run.at_instant(machine, at)
     assert whole is not None and bounded_whole is not None
     assert len(whole.tables["nodes"]) > 3000 and len(bounded_whole.tables["nodes"]) == 500
     assert bounded_whole.peak.allocated_bytes == whole.peak.allocated_bytes == sum(one.peak_bytes for one in captures)

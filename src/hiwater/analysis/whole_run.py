@@ -1,8 +1,9 @@
 """All processes of a machine at one instant, as one capture: each process stands where a capture of one process has a
 thread.
 
-Nothing here adds up peaks: each process counts with what it held in the slice of time around the instant, at the
-slice's highest moment. So the sum is at least what was live at the instant.
+Nothing here adds up peaks. The stacks of a process are those of the slice of time around the instant, at the slice's
+highest moment. Where the process held less at the instant, each of them counts for a part that is as much smaller: so
+the lines add up to the sum that is shown beside them.
 """
 
 from __future__ import annotations
@@ -41,18 +42,20 @@ _LONGEST_PROGRAM = 60
 def at_highest(machine: Machine) -> Capture | None:
     """The processes that ran at the instant of the highest sum of allocated bytes, as one capture; None if none of
     them held anything."""
-    return None if machine.allocated is None else at_instant(machine.captures, machine.allocated.at_unix_ns)
+    return None if machine.allocated is None else at_instant(machine, machine.allocated.at_unix_ns)
 
 
-def at_instant(captures: Sequence[Capture], at_unix_ns: int) -> Capture | None:
+def at_instant(machine: Machine, at_unix_ns: int) -> Capture | None:
     """The processes that ran at this instant, as one capture; None if none of them held anything. Beyond
     MOST_PROCESSES, the smallest processes stand together."""
-    held = [(capture, piece) for capture in captures if (piece := _slice(capture, at_unix_ns)) is not None]
-    held.sort(key=lambda pair: -pair[1].peak_bytes)
+    instant = np.array([at_unix_ns], np.int64)
+    held = [(capture, int(track.lasting().at(instant)[0])) for capture, track in machine.allocated_tracks]
+    held = sorted(((capture, count) for capture, count in held if count > 0), key=lambda pair: -pair[1])
     joined = _Joined()
     rest = f"{len(held) - MOST_PROCESSES:,} smaller processes"
-    for place, (capture, piece) in enumerate(held):
-        joined.add(process_name(capture) if place < MOST_PROCESSES else rest, capture.of_slice(piece))
+    for place, (capture, count) in enumerate(held):
+        piece = capture.of_slice(_slice(capture, at_unix_ns))
+        joined.add(process_name(capture) if place < MOST_PROCESSES else rest, piece, count)
     return joined.capture([capture for capture, _ in held], at_unix_ns) if joined.accounts else None
 
 
@@ -69,12 +72,9 @@ def process_name(capture: Capture) -> str:
     return f"{capture.process.pid} {capture.facts.get('program') or ' '.join(argv)}"[:_LONGEST_PROGRAM].strip()
 
 
-def _slice(capture: Capture, at_unix_ns: int) -> Slice | None:
-    """The slice of a process's time around the instant; None if it did not run then, or was only watched from
-    outside."""
+def _slice(capture: Capture, at_unix_ns: int) -> Slice:
+    """The slice of a process's time around the instant."""
     at_ns = at_unix_ns - capture.process.started_unix_ns
-    if capture.is_timeline or not 0 <= at_ns <= capture.process.duration_ns:
-        return None
     return next((one for one in reversed(capture.slices) if one.start_ns <= at_ns), capture.slices[0])
 
 
@@ -89,12 +89,13 @@ class _Joined:
         self.accounts: list[tuple[Ints, Ints, Ints, Ints, Ints]] = []  # node, kind, sampled, bytes, blocks
         self._untouched: dict[int, int] = {}  # node, bytes
 
-    def add(self, name: str, snapshot: Snapshot) -> None:
-        """A process with all stacks that held something."""
+    def add(self, name: str, snapshot: Snapshot, most: int) -> None:
+        """A process with all stacks that held something, together at most `most` bytes."""
         tables = snapshot.tables
         held = np.flatnonzero(is_counted(tables.account_kind) & (snapshot.bytes > 0))
         if not len(held):
             return
+        part = min(1.0, most / int(snapshot.bytes[held].sum()))
         root = self._root(name)
         number = np.zeros(len(tables["nodes"]), np.int64)
         kept = _with_callers(tables, tables.account_node[held])
@@ -110,10 +111,12 @@ class _Joined:
         node = number[tables.account_node[held]]
         self.accounts.append((
             np.where(node == 0, root, node), tables.account_kind[held],
-            tables.account_is_sampled[held].astype(np.int64), snapshot.bytes[held], snapshot.blocks[held],
+            tables.account_is_sampled[held].astype(np.int64), *(
+                _reduced(column[held], part) for column in (snapshot.bytes, snapshot.blocks)
+            ),
         ))  # fmt: skip
         never = never_touched(tables)
-        self._add_untouched((int(number[node]), never[node]) for node in never if number[node])
+        self._add_untouched((int(number[node]), int(never[node] * part)) for node in never if number[node])
         if self._count > 2 * MOST_NODES:
             self._unite()
 
@@ -194,6 +197,11 @@ class _Joined:
         found.peak = Snapshot(tables, "peak", at_ns, at_ns, at_ns, held, blocks, total, count)
         found.end = replace(found.peak, name="end")
         return found
+
+
+def _reduced(counts: Ints, part: float) -> Ints:
+    """This part of each count; together they are this part of the sum."""
+    return counts if part == 1 else np.diff(np.rint(np.cumsum(counts) * part).astype(np.int64), prepend=0)
 
 
 def _united_nodes(parent: Ints, code: Ints, line: Ints) -> tuple[Ints, Ints, Ints, Ints]:
