@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "session/recorder.h"
 
@@ -27,7 +28,8 @@ void Relatives::find() noexcept {
     }
 }
 
-// A page fault makes a new page resident, or copies one that was shared.
+// A page fault makes a new page resident, or copies one that was shared. New pages may be of files that others have
+// mapped, too, as a program's libraries are.
 bool Relatives::have_changed() noexcept {
     std::int64_t numbers = 0, faults = 0, pages = 0;
     for (int i = 0; i < count_; ++i) {
@@ -43,7 +45,7 @@ bool Relatives::have_changed() noexcept {
     numbers_ = numbers;
     faults_ = faults;
     pages_ = pages;
-    return are_others_ || copied_ * kFewCopied >= pages;
+    return are_others_ || copied_ * kFewCopied >= pages || std::abs(pages - read_pages_) * kFewMore >= pages;
 }
 
 bool Relatives::read_if_due(Recorder& recorder, std::uint64_t now, process::Shared* own) noexcept {
@@ -82,6 +84,7 @@ bool Relatives::read(Recorder& recorder, std::uint64_t now, process::Shared* own
                                 static_cast<std::uint32_t>(processes_[i]), 0});
     }
     last_count_ = count_;
+    read_pages_ = pages_;
     copied_ = told_ = 0;
     are_others_ = false;
     last_ns_ = process::thread_ns() - began_ns;

@@ -22,12 +22,12 @@ public:
 
 private:
     // For each reading the kernel visits every resident page of all these processes. All together take at most 1/200 of
-    // one processor's time, and a burst: short programs change fast. Where they have hardly copied pages that they
-    // shared since the last one, it takes a tenth of that. To find out whether they have takes as much at most, once
-    // the burst is over.
+    // one processor's time, and a burst: short programs change fast. Where since the last one they have hardly copied
+    // pages that they shared, and have hardly more or fewer, it takes a tenth of that. To find out whether they have
+    // takes as much at most, once the burst is over.
     static constexpr std::uint64_t kBurstNs = 40'000'000, kShare = 200, kCalmShare = 2'000, kPause = 16,
                                    kLeastPauseNs = 20'000'000;
-    static constexpr std::int64_t kFewCopied = 128;
+    static constexpr std::int64_t kFewCopied = 128, kFewMore = 8;
 
     static constexpr int kMost = 256;
 
@@ -40,8 +40,10 @@ private:
     int count_ = 0, last_count_ = 0;
     std::uint64_t next_ns_ = 0, calm_until_ns_ = 0, spent_ns_ = 0, last_ns_ = 0;
     std::int64_t numbers_ = 0, faults_ = 0, pages_ = 0;  // at the check before: the sums over the processes
-    bool are_others_ = false;                            // since the last reading
-    std::int64_t copied_ = 0, told_ = 0;  // pages since then, at most; and how many of them the capture tells of
+    // Of the last reading, and since then:
+    std::int64_t read_pages_ = 0;
+    bool are_others_ = false;
+    std::int64_t copied_ = 0, told_ = 0;  // pages, at most; and how many of them the capture tells of
 };
 
 }  // namespace hiwater

@@ -173,5 +173,6 @@ def _pss(rollup: str) -> int:
 
 
 if __name__ == "__main__":
-    Node(Log(sys.argv[1]), []).run(json.loads(sys.argv[2]))
-    Log(sys.argv[1]).note("leave", os.getpid())
+    node = Node(Log(sys.argv[1]), [])  # holds what it has until it has noted that it leaves
+    node.run(json.loads(sys.argv[2]))
+    node.log.note("leave", os.getpid())

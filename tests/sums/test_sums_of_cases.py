@@ -76,6 +76,15 @@ def test_the_resident_sum_is_that_of_the_program_without_hiwater(tmp_path: Path,
     assert plain.pss_least_bytes - allowed <= resident.bytes <= plain.pss_most_bytes + allowed
 
 
+def test_a_process_that_waits_is_read_again_once_a_program_it_started_has_loaded_its_libraries(tmp_path: Path) -> None:
+    child = ["spawn", {"steps": [["hold", 10], ["tell", 0], ["wait", 1]]}]
+    path, _ = record({"steps": [["sleep", 60], child, ["wait", 0], ["sleep", 150], ["tell", 1], ["join", 0]]}, tmp_path)
+    waits, started = hiwater.open_run(path).captures
+    own, began = waits.relatives[waits.process.pid], started.process.started_unix_ns
+    is_meanwhile = (own.at_unix_ns > began) & (own.at_unix_ns < began + started.process.duration_ns)
+    assert int(own.shared_excess_bytes[is_meanwhile].max(initial=0)) > 3 * MIB  # 1 MiB before and after
+
+
 POOL = """\
 import multiprocessing, time
 

@@ -141,6 +141,21 @@ def test_a_process_that_gave_memory_back_since_it_was_read_shares_as_large_a_par
     assert track.unmeasured[at_150_ms] == 10 * MIB  # it may share all of it, or none
 
 
+def test_a_process_that_gave_memory_back_before_it_was_read_shared_as_large_a_part_of_it() -> None:
+    """It forks at 20 ms, falls from 60 to 20 MiB at 100 ms, and the two are read after that."""
+    first, second = recorded(1, 0, 0, 60 * MIB), ended(recorded(2, 20, 280, 60 * MIB, "fork"))
+    for at_ms in range(10, 300, 10):
+        first.now_ns = at_ms * MILLISECOND
+        first.sample(60 * MIB if at_ms < 100 else 20 * MIB)
+    after = (200, 20 * MIB, 10 * MIB)
+    found = machine(ended(first), second, read={1: [(10, 60 * MIB, 0), after], 2: [(200, 60 * MIB, 10 * MIB)]})
+    (_, track), _ = found.resident_tracks
+    at_50, at_150 = (np.searchsorted(track.at_ns, BEGAN + at * MILLISECOND, side="right") - 1 for at in (50, 150))
+    assert track.unmeasured is not None
+    assert (track.bytes[at_50], track.unmeasured[at_50]) == (30 * MIB, 20 * MIB)
+    assert (track.bytes[at_150], track.unmeasured[at_150]) == (10 * MIB, 0)
+
+
 def test_what_a_process_touches_after_it_has_given_shared_memory_back_is_its_own() -> None:
     """It falls from 60 to 20 MiB at 100 ms and is at 60 MiB again from 150 ms on; the child is read meanwhile."""
     first, second = recorded(1, 0, 0, 60 * MIB), ended(recorded(2, 20, 200, 60 * MIB, "fork"))

@@ -111,9 +111,8 @@ class _Joined:
         node = number[tables.account_node[held]]
         self.accounts.append((
             np.where(node == 0, root, node), tables.account_kind[held],
-            tables.account_is_sampled[held].astype(np.int64), *(
-                _reduced(column[held], part) for column in (snapshot.bytes, snapshot.blocks)
-            ),
+            tables.account_is_sampled[held].astype(np.int64),
+            _reduced(snapshot.bytes[held], part), _reduced(snapshot.blocks[held], part),
         ))  # fmt: skip
         never = never_touched(tables)
         self._add_untouched((int(number[node]), int(never[node] * part)) for node in never if number[node])

@@ -192,12 +192,14 @@ def less_shared(track: Track, excess: Excess) -> Track:
     times = np.unique(np.concatenate([track.at_ns, inside]))
     last = np.searchsorted(track.at_ns, times, side="right") - 1
     place = np.searchsorted(excess.at_ns, times, side="right") - 1
-    less, further = _fallen_with(track.bytes[last], track, excess, place)
-    doubt = excess.doubt_bytes[place] + further
+    held = track.bytes[last]
+    less, further = _fallen_with(held, track, excess, place)
+    before, still_further = _falling_before(held, excess, place)
+    less, doubt = less + before, excess.doubt_bytes[place] + further + still_further
     highest = track.highest_steps[1][last] - less
     moves, of_moving, in_doubt = _moving_with(track, times, excess)
     less, doubt = np.where(moves, of_moving, less), np.where(moves, in_doubt, doubt)
-    held = np.maximum(0, track.bytes[last] - less)
+    held = np.maximum(0, held - less)
     highest = np.where(moves, np.maximum(held, np.append(held[1:], 0)), highest)
     return replace(
         track,
@@ -226,6 +228,19 @@ def _fallen_with(held: Ints, track: Track, excess: Excess, place: Ints) -> tuple
     rest = (less * (1 - fallen / np.maximum(1, then))).astype(np.int64)
     most, least = np.minimum(less, lowest), np.maximum(0, less - fallen)
     return rest, np.where(fallen > 0, np.maximum(most - rest, rest - least), 0)
+
+
+def _falling_before(held: Ints, excess: Excess, place: Ints) -> tuple[Ints, Ints]:
+    """For the times from the last change to the reading after it: what the process shared more than at the reading,
+    because it gave memory back meanwhile, and by how much that may be off. It is taken to have shared as large a part
+    of what it gave back as of what it kept; it may have shared all of it, or none."""
+    precedes = ~excess.is_read[place] & np.append(excess.is_read, False)[place + 1]
+    above = (place + precedes) * (int(held.max(initial=0)) + 1)
+    lowest = np.minimum.accumulate((held + above)[::-1])[::-1] - above  # up to the reading
+    fallen = np.where(precedes, held - lowest, 0)
+    most = np.minimum(fallen, np.maximum(0, held - excess.bytes[place]))
+    more = np.minimum(most, (excess.bytes[place] * (fallen / np.maximum(1, lowest))).astype(np.int64))
+    return more, np.maximum(more, most - more)
 
 
 def _moving_with(track: Track, times: Ints, excess: Excess) -> tuple[NDArray[np.bool_], Ints, Ints]:
