@@ -402,7 +402,7 @@ struct Header {
     // In a sampled recording: what was allocated in all, by every thread, in kinds python and native, counted block by
     // block.
     std::uint64_t exact_total_bytes, exact_total_blocks;
-    std::uint64_t inherited_bytes;  // live in the parent when a fork made this process; in no other figure
+    std::uint64_t inherited_bytes;  // live in the parent at the fork, or inherited by it; in no other figure
     // The limit that was nearest a moment before the end, so that the next run can say it without reading tables.
     std::uint64_t nearest_used_bytes, nearest_limit_bytes;
     std::uint32_t nearest_limit_kind;  // LimitKind

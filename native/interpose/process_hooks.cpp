@@ -216,12 +216,12 @@ template <typename Call>
 pid_t around_fork(const void* caller, Call call) {
     const bool is_interpreters = recording() && !Recorder::is_inside() && in_interpreter(caller);
     const bool is_paused = is_interpreters && sampler::pause_for_fork();
-    const std::int64_t live_bytes = is_interpreters ? recorder().live_bytes() : 0;
+    const std::int64_t inherited_bytes = is_interpreters ? recorder().inheritable_bytes() : 0;
     const process::Moment began;
     const pid_t child = call();
     if (child == 0 && is_interpreters) {
         const ErrnoKept kept;
-        recorder().record_child(live_bytes, began);
+        recorder().record_child(inherited_bytes, began);
     }
     if (child != 0 && is_paused) {
         const ErrnoKept kept;  // of a fork that failed

@@ -253,6 +253,10 @@ public:
     bool is_row_enough() const noexcept;
     // Bytes that the program has allocated, for the sampler: the capture stays open while it runs.
     std::int64_t live_bytes() const noexcept { return __atomic_load_n(&file_.header().live_bytes, __ATOMIC_RELAXED); }
+    // The same with what the process inherited: what a child that is forked now can read at most.
+    std::int64_t inheritable_bytes() const noexcept {
+        return live_bytes() + static_cast<std::int64_t>(file_.header().inherited_bytes);
+    }
     // From this size on, blocks and mappings are announced before they are allocated, and before they are freed and
     // after.
     static constexpr std::size_t kLargeChange = 1 << 20;
@@ -275,7 +279,7 @@ public:
     // In the child of a fork, which is not recorded: the capture is the parent's. Safe in a signal's handler.
     void become_unrecorded_child() noexcept;
     // Then, in the child of a recorded process that forked where memory can be taken: if children are recorded, it has
-    // a recording of its own from now on. `inherited_bytes`: live in the parent.
+    // a recording of its own from now on. `inherited_bytes`: see inheritable_bytes().
     void record_child(std::int64_t inherited_bytes, const process::Moment& began) noexcept;
     // Makes every thread check more than its stack at its next event.
     void request_attention() noexcept {

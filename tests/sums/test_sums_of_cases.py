@@ -3,6 +3,8 @@ workers that all hold at once."""
 
 from __future__ import annotations
 
+import json
+import re
 import sys
 from pathlib import Path
 
@@ -11,6 +13,9 @@ import pytest
 import hiwater
 from children import run_hiwater
 from hiwater.cli import main
+from hiwater.report.formatting import size as size_words
+from hiwater.report.request import Report
+from page_reader import Page, page_of
 from process_trees import MIB, PROGRAM, Spec, check_resident, record, watch
 from recording import needs_engine
 
@@ -116,3 +121,28 @@ def test_what_a_child_copies_before_it_ends_is_in_the_resident_sum(tmp_path: Pat
     path, truth = record({"steps": [["hold", 80], ["sleep", 100], ["fork", {"steps": child}], ["join", 0]]}, tmp_path)
     assert truth.pss_least_bytes > 170 * MIB
     check_resident(hiwater.open_run(path), truth)
+
+
+def test_a_fork_of_a_fork_has_inherited_what_both_had(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    innermost = [["hold", 5], ["sleep", 300]]
+    inner = [["hold", 10], ["fork", {"steps": innermost}], ["join", 0]]
+    path, truth = record({"steps": [["hold", 20], ["fork", {"steps": inner}], ["join", 0]]}, tmp_path)
+    run = hiwater.open_run(path)
+    inherited = {capture.process.pid: capture.process.inherited_bytes for capture in run.captures}
+    own = [capture.peak_bytes for capture in run.captures]
+    for found, mib in ((inherited.values(), (0, 20, 30)), (own, (20, 10, 5))):
+        assert [count / MIB for count in found] == pytest.approx(mib, abs=3)
+    (machine,) = run.machines
+    assert machine.allocated is not None and 35 * MIB == truth.held_least_bytes <= machine.allocated.bytes <= 37 * MIB
+    check_resident(run, truth)
+    assert main(["report", str(path)]) == 0
+    table = capsys.readouterr().out
+    assert main(["report", str(path), "--format", "json"]) == 0
+    (child,) = json.loads(capsys.readouterr().out)["children"]
+    (grandchild,) = child["children"]
+    page = Page(page_of([Report(capture, "peak", run=run) for capture in run.captures]))
+    assert {row["pid"]: row["inherited_bytes"] for row in page.unpacked.head["run"]["processes"]} == inherited
+    for one in (child, grandchild):
+        process = one["process"]
+        assert process["inherited_bytes"] == inherited[process["pid"]]
+        assert re.search(rf"{re.escape(size_words(process['inherited_bytes']))}  {process['pid']} ", table)

@@ -29,7 +29,8 @@ class Process:
     ended the process, if it is known; `ended_by` says more: one of `ENDED_BY`.
 
     `started_by` is "fork" or "exec" for a child of a recorded process, else "". `inherited_bytes` were live in the
-    parent at the fork: the child can read them, and none of them is in its own figures.
+    parent at the fork, or inherited by it: the child can read them, and none of them is in its own figures. What the
+    parent had freed of what it inherited is still among them.
     """
 
     pid: int
