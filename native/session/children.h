@@ -33,6 +33,8 @@ public:
     // Whether this process is itself a child of the run.
     bool is_child() const noexcept { return is_child_; }
     bool was_forked() const noexcept { return was_forked_; }
+    // Whether the run has a folder: another process records itself, whoever started it, a shell perhaps.
+    bool have_begun() const noexcept { return are_recorded() && ::access(folder_.text, F_OK) == 0; }
 
     // `child` executes a Python interpreter, or is about to.
     void note_started(pid_t child, pid_t parent, const char* program, char* const* arguments) const noexcept;

@@ -371,6 +371,7 @@ void run() {
         const std::int64_t resident_bytes = process::resident_bytes(&address_space_bytes);
         if (resident_bytes == 0) end_as_main_thread();  // its memory is 0 then
         recorder.tick(now, resident_bytes, resident.peak_bytes);
+        if (!has_relatives() && children.have_begun()) note_relatives();
         process::Shared own;
         if (has_relatives() && !children.is_child() && g_relatives.read_if_due(recorder, now, &own))
             g_shared.note(own, now);

@@ -90,6 +90,26 @@ def test_a_process_that_waits_is_read_again_once_a_program_it_started_has_loaded
     assert int(own.shared_excess_bytes[is_meanwhile].max(initial=0)) > 3 * MIB  # 1 MiB before and after
 
 
+SHELL = """\
+import subprocess, sys
+program = "held = bytearray(b'1') * (20 << 20); import time; time.sleep(0.4)"
+shell = subprocess.Popen(["sh", "-c", 'for each in 1 2 3; do "$0" -c "$1" & done; wait', sys.executable, program])
+held = bytearray(b"2") * (20 << 20)
+shell.wait()
+"""
+
+
+def test_programs_that_a_shell_starts_are_read_with_the_others(tmp_path: Path) -> None:
+    """They and the first process share the interpreter's libraries, some 6 MiB, which count once."""
+    (tmp_path / "shell.py").write_text(SHELL)
+    run_hiwater("run", "-q", "-o", "run.hiw", "shell.py", folder=tmp_path, check=True)
+    run = hiwater.open_run(tmp_path / "run.hiw")
+    (machine,) = run.machines
+    instant = machine.resident
+    assert instant is not None and instant.processes == instant.shared_once == 4
+    assert {capture.process.pid for capture in run.captures} <= {*run.captures[0].relatives}
+
+
 POOL = """\
 import multiprocessing, time
 
