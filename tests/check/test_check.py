@@ -20,7 +20,9 @@ KIB = 1024
 MIB = 1024 * KIB
 
 
-def write_capture(path: Path, *lines: tuple[str, int, int], program: str = "train.py", sample: int = 0) -> Path:
+def write_capture(
+    path: Path, *lines: tuple[str, int, int], program: str = "train.py", sample: int = 0, is_killed: bool = False
+) -> Path:
     """A capture of (function, line, bytes), all held at the peak and at the end."""
     recording = Recording()
     recording.fact("argv", json.dumps([program]))
@@ -30,7 +32,8 @@ def write_capture(path: Path, *lines: tuple[str, int, int], program: str = "trai
     for function, line, count in lines:
         recording.allocate(recording.path(("<module>", "/app/train.py", 90), (function, "/app/train.py", line)), count)
     recording.sample(50 * MIB)
-    recording.end()
+    if not is_killed:
+        recording.end()
     path.write_bytes(recording.to_bytes())
     return path
 
@@ -154,6 +157,26 @@ def test_limits_decide(before: Path, option: str, size: str, code: int, capfd: p
     found, out, err = check(capfd, before, option, size)
     assert found == code, err
     assert ("above the limit of" in out) == (code == 1)
+
+
+@pytest.mark.parametrize(("limit", "code", "words"), [(80, 0, "not known"), (40, 1, "above the limit")])
+def test_a_lower_bound_does_not_tell_that_a_limit_is_kept(
+    tmp_path: Path, limit: int, code: int, words: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Of a process that was killed, nobody read the resident memory at its end."""
+    killed = write_capture(tmp_path / "killed.hiw", ("load", 10, 4 * MIB), is_killed=True)
+    request = (killed, "--resident", f"{limit}MiB")
+    found, text, _ = check(capfd, *request)
+    row = next(line for line in text.splitlines() if line.startswith("  resident at the peak"))
+    assert found == code and "≥ 64.0 MiB" in row and row.endswith(words)
+    assert "train: the resident peak of process 4242 is at least: as last read before it was killed" in text
+    assert ("≥ 64.0 MiB, above the limit" if code else "lower bounds do not tell") in text
+    assert (
+        f"≥ 64.0 MiB |  | {limit}.0 MiB | {'❌ worse' if code else 'not known'} |"
+        in check(capfd, *request, "--format", "markdown")[1]
+    )
+    (told,) = as_json(capfd, *request)[1]["programs"][0]["limits"]
+    assert told["at_least"] is True and told["verdict"] == ("worse" if code else "unknown")
 
 
 def test_a_difference_within_the_error_of_samples_is_no_failure_and_is_told(

@@ -25,6 +25,7 @@ from children import run_hiwater
 from etl_example import ETL, FAULT, record_script
 from example_captures import HOSTILE, each_hostile_name, in_memory, with_source
 from hiwater.analysis.diff import compare
+from hiwater.capture import Run
 from hiwater.report.diff_request import DiffReport
 from hiwater.report.formatting import signed_size, size
 from hiwater.report.html import diff_page
@@ -92,6 +93,13 @@ def ten_seconds() -> Recording:
         recording.close_slice()
         recording.sample(2 << 20)
     recording.end()
+    return recording
+
+
+def killed() -> Recording:
+    """The same, without an end."""
+    recording = ten_seconds()
+    recording.header.update(state=1, ended_ns=0, heartbeat_ns=recording.now_ns)
     return recording
 
 
@@ -357,6 +365,15 @@ def test_a_timeline_of_processes(tmp_path: Path) -> None:
     seen = see("processes", tmp_path / "a.html")
     assert len(seen["rows"]) == 2 and all("MiB" in row for row in seen["rows"])
     assert see("accessible", tmp_path / "a.html") == []
+
+
+def test_the_resident_peak_of_a_killed_process_is_a_lower_bound(tmp_path: Path) -> None:
+    captures = [in_memory(killed()), in_memory(ten_seconds())]
+    for run in (Run(captures), None):
+        path = tmp_path / "page.html"
+        path.write_text(page_of([Report(one, "peak", run=run) for one in captures]), "utf-8")
+        lower_bound, exact = see("processes", path)["rows"]
+        assert "\t≥ 64.0 MiB\t" in lower_bound and "\t64.0 MiB\t" in exact
 
 
 @needs_engine

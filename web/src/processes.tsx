@@ -35,7 +35,10 @@ function OfRun({ run, onCapture }: { run: RunTable; onCapture: (index: number) =
   const columns: Column<RunProcess>[] = [
     bytes("peak_bytes", "Allocated peak"),
     bytes("kept_bytes", "Kept"),
-    bytes("resident_peak_bytes", "Resident peak"),
+    {
+      ...bytes("resident_peak_bytes", "Resident peak"),
+      cell: (one) => atLeast(one.resident_at_least, one.resident_peak_bytes),
+    },
     ...(run.processes.some((one) => one.inherited_bytes) ? [bytes("inherited_bytes", "Inherited")] : []),
     ...(run.job ? OF_JOB.filter((column) => run.processes.some((one) => column.value(one))) : []),
     { id: "pid", title: "Process", value: (one) => one.pid },
@@ -86,6 +89,11 @@ function OfRun({ run, onCapture }: { run: RunTable; onCapture: (index: number) =
   );
 }
 
+/** A peak; ≥ stands before a lower bound. */
+function atLeast(isLowerBound: boolean, bytes: number): string {
+  return `${isLowerBound ? "≥ " : ""}${size(bytes)}`;
+}
+
 /** What a killed process of a job held at its end. */
 function lastWords({ role }: RunProcess): string {
   const last = role?.last_line;
@@ -116,7 +124,7 @@ const WATCHED: Column<WatchedData>[] = [
     id: "peak",
     title: "Peak",
     value: (one) => one.peak_bytes,
-    cell: (one) => (one.peak_bytes ? `${one.exact ? "" : "≥ "}${size(one.peak_bytes)}` : "too short"),
+    cell: (one) => (one.peak_bytes ? atLeast(!one.exact, one.peak_bytes) : "too short"),
   },
   { id: "pid", title: "Process", value: (one) => one.pid },
   { id: "parent", title: "Parent", value: (one) => one.parent_pid },
@@ -153,7 +161,10 @@ function Recorded({ captures, onCapture }: { captures: Capture[]; onCapture: (in
       id: "resident",
       title: "Resident peak",
       value: (index) => captures[index].described.summary.resident.program_peak_bytes,
-      cell: (index) => size(captures[index].described.summary.resident.program_peak_bytes),
+      cell: (index) => {
+        const { exact, peak_bytes, program_peak_bytes } = captures[index].described.summary.resident;
+        return atLeast(!exact && peak_bytes > 0, program_peak_bytes);
+      },
     },
     { id: "pid", title: "Process", value: (index) => captures[index].described.summary.process.pid },
     {

@@ -33,8 +33,9 @@ FIGURES = {
 _COUNTS = ("allocations",)
 _REMEDY = "correct the file, or write it anew with --update"
 
-Verdict = Literal["worse", "better", "same", "new", "missing"]
-"""`same` is within the tolerance or within the errors; `new` has nothing before, `missing` nothing now."""
+Verdict = Literal["worse", "better", "same", "unknown", "new", "missing"]
+"""`same` is within the tolerance or within the errors; `unknown` is a lower bound that is not worse; `new` has nothing
+before, `missing` nothing now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +76,13 @@ class Entry:
     """The figures of one program or test, by the names in `FIGURES`; those that are unknown are absent.
 
     `errors` has for estimates how far they may be off: two standard errors of a sampled figure, the bound of a resident
-    one.
+    one. `at_least` are figures that are lower bounds.
     """
 
     figures: Mapping[str, int]
     tolerance: Tolerance | None = None
     errors: Mapping[str, int] = field(default_factory=dict)
+    at_least: frozenset[str] = frozenset()
 
     def within(self, figure: str, default: Tolerance | None) -> int:
         """The difference that is tolerated for a figure of this entry: its own tolerance, else `default`, else that
@@ -99,7 +101,7 @@ class Compared:
     """One figure of one entry, before and now; None where it is not known.
 
     `allowed` is the highest value that is no failure (None without a value before). `error` is by how much the
-    difference may be chance.
+    difference may be chance. `at_least` says that `now` is a lower bound.
     """
 
     name: str
@@ -109,6 +111,7 @@ class Compared:
     allowed: int | None
     error: int
     verdict: Verdict
+    at_least: bool = False
 
     @property
     def change(self) -> int:
@@ -270,16 +273,18 @@ def _either(*entries: Entry) -> Iterable[str]:
 def compare_figure(name: str, figure: str, before: Entry, now: Entry, default: Tolerance | None = None) -> Compared:
     """One figure of an entry. A difference that is within the errors of both sides is the same, whatever the
     tolerance."""
-    was, is_now = before.figures.get(figure), now.figures.get(figure)
+    was, is_now, at_least = before.figures.get(figure), now.figures.get(figure), figure in now.at_least
     errors = before.errors.get(figure, 0), now.errors.get(figure, 0)
     # Bounds add; the errors of independent estimates add as their variances do.
     error = sum(errors) if figure == "resident_bytes" else math.ceil(math.hypot(*errors))
     if was is None or is_now is None:
-        return Compared(name, figure, was, is_now, None, error, "new" if was is None else "missing")
+        return Compared(name, figure, was, is_now, None, error, "new" if was is None else "missing", at_least)
     tolerated = before.within(figure, default)
     difference = is_now - was
-    if abs(difference) <= max(tolerated, error):
-        verdict: Verdict = "same"
+    if difference > max(tolerated, error):
+        verdict: Verdict = "worse"
+    elif at_least:
+        verdict = "unknown"
     else:
-        verdict = "worse" if difference > 0 else "better"
-    return Compared(name, figure, was, is_now, was + tolerated, error, verdict)
+        verdict = "same" if -difference <= max(tolerated, error) else "better"
+    return Compared(name, figure, was, is_now, was + tolerated, error, verdict, at_least)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
-from hiwater.analysis.baseline import FIGURES, Compared, Entry, Tolerance, compare_figure, this_environment
+from hiwater.analysis.baseline import FIGURES, Compared, Entry, Tolerance, Verdict, compare_figure, this_environment
 from hiwater.analysis.diff import compare_as_recorded
 from hiwater.analysis.matching import process_pairs
 from hiwater.analysis.user_lines import rank_lines
@@ -84,7 +84,8 @@ def measured(run: Run) -> Measured:
     if known:
         figures["device_bytes"] = sum(known)
     ordered = {name: figures[name] for name in FIGURES if name in figures}
-    return Measured(Entry(ordered, errors={name: error for name, error in errors.items() if error}), run)
+    at_least = frozenset({"resident_bytes"} if any(one.resident.is_lower_bound for one in run.captures) else ())
+    return Measured(Entry(ordered, None, {name: error for name, error in errors.items() if error}, at_least), run)
 
 
 def _put_resident(run: Run, figures: dict[str, int], errors: dict[str, int]) -> None:
@@ -153,7 +154,8 @@ def _of_report(report: dict[str, Any]) -> Entry:
     devices = [one["peak_allocated_bytes"] for one in report["devices"] if one["peak_allocated_bytes"] is not None]
     if devices:
         figures["device_bytes"] = sum(devices)
-    return Entry(figures, errors={name: error for name, error in errors.items() if error})
+    at_least = frozenset(() if resident["exact"] else {"resident_bytes"})
+    return Entry(figures, None, {name: error for name, error in errors.items() if error}, at_least)
 
 
 def check(
@@ -227,15 +229,16 @@ def _compared(
 
 
 def _held_against(name: str, entry: Entry, limits: Mapping[str, int]) -> Iterator[Compared]:
-    """Each limit. A figure above it by no more than its error keeps it."""
+    """Each limit. A figure above it by no more than its error keeps it; a lower bound below it does not tell."""
     for figure, limit in limits.items():
         count = entry.figures.get(figure)
         if count is None:
             raise BadRequest(
                 f"there is a limit for memory {FIGURES[figure]}, and {name!r} has no such figure", "leave the limit out"
             )
-        error = entry.errors.get(figure, 0)
-        yield Compared(name, figure, None, count, limit, error, "worse" if count - error > limit else "same")
+        error, at_least = entry.errors.get(figure, 0), figure in entry.at_least
+        verdict: Verdict = "worse" if count - error > limit else "unknown" if at_least else "same"
+        yield Compared(name, figure, None, count, limit, error, verdict, at_least)
 
 
 def _causes(before: Run | None, now: Run, moment: str) -> Iterator[Cause]:

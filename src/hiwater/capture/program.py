@@ -87,6 +87,11 @@ class Resident:
         return f"<Resident: peak {peak} ({accuracy}) and {overhead} overhead of hiwater>"
 
     @property
+    def is_lower_bound(self) -> bool:
+        """Whether the peak may have been higher than it was read; False where nothing was read."""
+        return not self.exact and self.peak_bytes > 0
+
+    @property
     def program_start_bytes(self) -> int:
         return max(0, self.start_bytes - self.overhead_start_bytes)
 

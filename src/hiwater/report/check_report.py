@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 from hiwater._os.sizes import format_size
 from hiwater.analysis.baseline import FIGURES, Compared
 from hiwater.analysis.check import Cause, Checked
+from hiwater.capture import Run
+from hiwater.report.diff_request import resident_exactness
 from hiwater.report.formatting import place_text, printable, signed_percent, signed_size, size
 
 VERDICTS = {
     "worse": "worse",
     "better": "better",
     "same": "same",
+    "unknown": "not known",
     "new": "not in the baseline",
     "missing": "not measured",
 }
@@ -58,13 +62,16 @@ class CheckReport:
                 return said
             whose = f"{name_of(cause[0])} " if count > 1 else ""
             return f"{said}; {whose}{causes_lead(cause[1])}: {cause_text(cause[1][0])}"
-        figures = sum(row.verdict in ("same", "better") for one in self.checked for row in (*one.rows, *one.limits))
-        if not figures:
+        verdicts = [row.verdict for one in self.checked for row in (*one.rows, *one.limits)]
+        figures, unknown = sum(one in ("same", "better") for one in verdicts), verdicts.count("unknown")
+        if not figures and not unknown:
             return f"{_counted(count, 'program')}, none of them in the baseline: nothing was compared"
-        return (
-            f"{_counted(count, 'program')} {'keeps' if count == 1 else 'keep'} to what is allowed"
-            f" ({_counted(figures, 'figure')})"
-        )
+        does = "keeps" if count == 1 else "keep"
+        if not figures:
+            it = "it" if count == 1 else "they"
+            return f"{_counted(count, 'program')}: lower bounds do not tell whether {it} {does} to what is allowed"
+        rest = f"; lower bounds do not tell it of {unknown:,} more" if unknown else ""
+        return f"{_counted(count, 'program')} {does} to what is allowed ({_counted(figures, 'figure')}{rest})"
 
     @property
     def notes(self) -> list[str]:
@@ -87,6 +94,8 @@ class CheckReport:
                 notes.append(f"{one.name} uses less than its baseline: --update writes the lower figures")
             if one.now.run is not None:
                 notes += _shortcomings(one)
+                if any(row.at_least for row in rows):
+                    notes += _lower_bounds(one.name, one.now.run)
         notes += [f"{name!r} is in the baseline and was not measured" for name in self.not_measured]
         new = [repr(one.name) for one in self.checked if one.rows and all(row.verdict == "new" for row in one.rows)]
         if new and self.baseline is not None and not self.updated:
@@ -106,6 +115,12 @@ def _shortcomings(one: Checked) -> list[str]:
     return found
 
 
+def _lower_bounds(name: str, run: Run) -> Iterator[str]:
+    for capture in run.captures:
+        if capture.resident.is_lower_bound:
+            yield f"{name}: the resident peak of process {capture.process.pid} is {resident_exactness(capture)}"
+
+
 def _counted(count: int, what: str) -> str:
     return f"{count:,} {what}" + ("" if count == 1 else "s")
 
@@ -121,6 +136,11 @@ def figure_text(figure: str, count: int | None) -> str:
     return f"{count:,}" if figure == "allocations" else size(count)
 
 
+def now_text(row: Compared) -> str:
+    """What it is now; ≥ stands before a lower bound."""
+    return f"{'≥ ' if row.at_least else ''}{figure_text(row.figure, row.now)}"
+
+
 def change_text(row: Compared) -> str:
     """What changed, in its unit and in percent; "" if one side is not known."""
     if row.before is None or row.now is None:
@@ -134,7 +154,7 @@ def change_text(row: Compared) -> str:
 
 def failure_text(row: Compared) -> str:
     """What is wrong with one figure, in one sentence without its program."""
-    now, allowed = figure_text(row.figure, row.now), figure_text(row.figure, row.allowed)
+    now, allowed = now_text(row), figure_text(row.figure, row.allowed)
     what = FIGURES[row.figure] if row.figure == "allocations" else f"memory {FIGURES[row.figure]}"
     if row.before is None:
         return f"{what}: {now}, above the limit of {allowed}"

@@ -220,6 +220,12 @@ class Report:
         return f"own code: {printable(words, 400)}" if words else ""
 
     @property
+    def resident_words(self) -> str:
+        """The program's peak of resident memory, in a table; ≥ stands before a lower bound."""
+        resident = self.capture.resident
+        return f"{'≥ ' if resident.is_lower_bound else ''}{size(resident.program_peak_bytes)}"
+
+    @property
     def mode_words(self) -> str:
         """Which blocks were recorded."""
         process = self.capture.process

@@ -16,6 +16,8 @@ class LimitData(TypedDict):
 
     figure: Annotated[str, Keywords(enum=list(FIGURES))]
     now: int | None
+    at_least: bool
+    """now is a lower bound"""
     allowed: int | None
     """the highest value that is no failure; null if there is nothing before or now"""
     error: int

@@ -367,6 +367,8 @@ class RunProcess(TypedDict):
     peak_bytes: int
     kept_bytes: int
     resident_peak_bytes: int
+    resident_at_least: bool
+    """resident_peak_bytes is a lower bound"""
     inherited_bytes: int
     capture: int | None
     """its number in captures; null if the page does not have it"""

@@ -96,6 +96,7 @@ def _row(report: Report, place: int | None) -> document.RunProcess:
         "peak_bytes": max(0, capture.peak_bytes),
         "kept_bytes": max(0, capture.end_bytes),
         "resident_peak_bytes": max(0, capture.resident.program_peak_bytes),
+        "resident_at_least": capture.resident.is_lower_bound,
         "inherited_bytes": process.inherited_bytes,
         "capture": place,
     }

@@ -16,6 +16,7 @@ from hiwater.report.check_report import (
     failure_text,
     figure_text,
     name_of,
+    now_text,
 )
 from hiwater.report.text.diff_markdown import code, plain
 
@@ -63,7 +64,7 @@ def _failure(one: Checked) -> Iterator[str]:
 
 def _rows(one: Checked) -> Iterator[str]:
     for row in (*one.rows, *one.limits):
-        counts = [figure_text(row.figure, count) for count in (row.before, row.now, row.allowed)]
+        before, allowed = (figure_text(row.figure, count) for count in (row.before, row.allowed))
         sign = {"worse": "❌ ", "better": "✅ "}.get(row.verdict, "")
-        cells = [code(name_of(one)), FIGURES[row.figure], *counts[:2], change_text(row), counts[2]]
+        cells = [code(name_of(one)), FIGURES[row.figure], before, now_text(row), change_text(row), allowed]
         yield f"| {' | '.join(cells)} | {sign}{VERDICTS[row.verdict]} |"

@@ -16,9 +16,11 @@ from hiwater.report.check_report import (
     failure_text,
     figure_text,
     name_of,
+    now_text,
 )
 
 _PROGRAMS_SHOWN = 100
+_OF_LIMITS = {"worse": "above the limit", "same": "below the limit"}
 _HEADS = ("", "before", "now", "change", "allowed", "")
 
 
@@ -53,9 +55,7 @@ def _table(one: Checked) -> Iterator[str]:
 
 
 def _cells(row: Compared) -> tuple[str, ...]:
-    counts = [figure_text(row.figure, count) for count in (row.before, row.now)]
+    counts = [figure_text(row.figure, row.before), now_text(row)]
     is_limit = row.before is None and row.allowed is not None
-    verdict = (
-        ("above the limit" if row.verdict == "worse" else "below the limit") if is_limit else VERDICTS[row.verdict]
-    )
+    verdict = (_OF_LIMITS if is_limit else VERDICTS).get(row.verdict, VERDICTS[row.verdict])
     return f"  {FIGURES[row.figure]}", *counts, change_text(row), figure_text(row.figure, row.allowed), verdict

@@ -158,7 +158,7 @@ def _table(reports: Sequence[Report], run: Run, page: terminal.Page) -> Iterator
 def _row(report: Report, page: terminal.Page, *, inherits: bool) -> Text:
     capture, process = report.capture, report.capture.process
     figures = ["–", "–"] if capture.is_timeline else [size(capture.peak_bytes), size(capture.end_bytes)]
-    figures.append(f"{'≥ ' if capture.died_unread else ''}{size(capture.resident.program_peak_bytes)}")
+    figures.append(report.resident_words)
     if inherits:
         figures.append(size(process.inherited_bytes) if process.started_by == "fork" else "–")
     how = {"fork": " (forked)", "exec": " (started)"}.get(process.started_by, "")

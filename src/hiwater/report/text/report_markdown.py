@@ -87,10 +87,10 @@ def _table(reports: Sequence[Report]) -> Iterator[str]:
     ordered = processes.dead_first(reports)
     for report in ordered[:_ROWS]:
         used = limit_share(report.capture)
-        figures = (report.capture.peak_bytes, report.capture.resident.program_peak_bytes)
+        figures = f"{size(report.capture.peak_bytes)} | {report.resident_words}"
         of_limit = "" if used is None else f"{used:.0%}"
         name = code(printable(job_text.process_words(report.capture), 100))
-        yield f"| {name} | {' | '.join(map(size, figures))} | {of_limit} | {plain(report.end_words)} |"
+        yield f"| {name} | {figures} | {of_limit} | {plain(report.end_words)} |"
     if len(ordered) > _ROWS:
         yield f"| … and {len(ordered) - _ROWS:,} with lower peaks | | | | |"
     yield ""
