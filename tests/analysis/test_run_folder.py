@@ -20,6 +20,7 @@ import hiwater
 import schemas
 from capture_builder import Recording
 from children import hiwater_command, run_hiwater
+from example_captures import in_memory
 from hiwater._os.process_identity import start_ticks_of
 from hiwater.analysis import whole_run
 from hiwater.capture import at_once, families, run_index
@@ -357,6 +358,17 @@ def test_a_process_that_executes_twice_is_looked_for_after_each(tmp_path: Path) 
         RUN,
     )
     assert [one.at_unix_ns for one in run_index.unrecorded([], rows)] == [10 * second]
+
+
+def test_a_process_is_counted_once_whatever_it_executes() -> None:
+    rows = run_index.parse([row("ended", pid=5, start_ticks=ticks) for ticks in (1, 1, 2)], RUN)
+    short = run_index.short_processes([], rows)
+    assert len(short) == 3 and run_index.process_count([], short) == 2
+    recording = Recording()
+    recording.header.update(pid=5, process_start_ticks=1)
+    recording.fact("run_id", RUN)
+    captures = [in_memory(recording)] * 2
+    assert (run_index.process_count(captures), run_index.process_count(captures, short)) == (1, 2)
 
 
 # Shown

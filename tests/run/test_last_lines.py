@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import select
@@ -18,6 +19,7 @@ import pytest
 
 from children import hiwater_command, run_hiwater
 from packages import skip_without
+from page_reader import Page
 from recording import child_environment, needs_engine
 from waiting import wait_until
 
@@ -195,11 +197,40 @@ def test_an_exec_leaves_them_to_the_program_that_follows(tmp_path: Path) -> None
     done = run_to_death(tmp_path, text)
     assert (done.returncode, done.stdout) == (0, "stage 1\nstage 2\nstage 3\n")
     lines = last_lines(done.stderr)
-    assert lines[0] == "3 processes on 1 machine"
+    assert lines[0] == "1 process (3 programs, one after another) on 1 machine"
     assert any("most at program.py:4 in <module>: 28.6 MiB" in line for line in lines)
     assert lines[-1] == "capture run.hiw: read it with `hiwater report run.hiw`"
     assert are_first_lines_of_report(lines, tmp_path)
     assert run_to_death(tmp_path, text, "-q").stderr == ""
+
+
+def test_programs_that_follow_each_other_are_one_process_everywhere(tmp_path: Path) -> None:
+    text = """
+        import os, sys, time
+        stage = int(sys.argv[1]) if len(sys.argv) > 1 else 0
+        held = b"x" * (10_000_000 * stage)
+        if stage == 1 and os.fork() == 0:
+            time.sleep(0.2)
+            os._exit(0)
+        if stage < 3: os.execv(sys.executable, [sys.executable, __file__, str(stage + 1)])
+        os.wait()
+    """
+    done = run_to_death(tmp_path, text)
+    assert last_lines(done.stderr)[0] == "2 processes (5 programs) on 1 machine"
+
+    def report(*words: str) -> str:
+        return run_hiwater("report", "run.hiw", *words, folder=tmp_path, check=True).stdout
+
+    assert "; a process has a row for each program that it executed\n" in report()
+    assert report("--format", "markdown").startswith("### Memory of 2 processes (5 programs)\n")
+    said = json.loads(report("--format", "json"))
+    assert (said["run"]["captures"], said["run"]["processes"], said["aggregate"]["processes"]) == (5, 2, 2)
+    assert 30e6 <= said["aggregate"]["allocated"]["bytes"] <= 31e6  # the last program's
+    report("--format", "html", "-o", "page.html")
+    page = Page((tmp_path / "page.html").read_text("utf-8")).unpacked.head
+    assert "a process has a row for each program that it executed" in page["run"]["notes"]
+    (whole,) = (one["whole"] for one in page["captures"] if "whole" in one)
+    assert (whole["processes"], whole["words"]) == (2, "2 processes (5 programs)")
 
 
 def test_the_program_never_sees_the_process_that_writes_them(tmp_path: Path) -> None:

@@ -16,8 +16,7 @@ interface Props {
 export function factsOf(capture: Capture): string {
   const { process, devices } = capture.described.summary;
   const { whole } = capture.described;
-  if (whole)
-    return `${count(whole.processes)} processes on ${printable(whole.host)} over ${seconds(process.duration_ns)}`;
+  if (whole) return `${whole.words} on ${printable(whole.host)} over ${seconds(process.duration_ns)}`;
   const mode =
     process.mode === "exact"
       ? "every block recorded"

@@ -65,6 +65,8 @@ class ShortProcess:
     total_blocks: int
     resident_peak_bytes: int
     inherited_bytes: int
+    start_ticks: int
+    """When the process started, in the kernel's clock ticks since the machine did."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,12 +142,20 @@ def short_processes(captures: Sequence[Described], rows: Sequence[Row]) -> tuple
     found = [
         ShortProcess(
             row["run"], row["pid"], row["ppid"], row["started_by"], row["exit_code"], row["started_unix_ns"],
-            *(row[name] for name in _SIZES),
+            *(row[name] for name in (*_SIZES, "start_ticks")),
         )
         for row in _ended(rows)
         if not row["capture"] or (row["run"], row["pid"], row["start_ticks"]) not in captured
     ]  # fmt: skip
     return tuple(sorted(found, key=lambda one: (one.started_unix_ns, one.pid)))
+
+
+def process_count(captures: Sequence[Described], short: Sequence[ShortProcess] = ()) -> int:
+    """How many processes these are: one that executes another program is the same, and has a capture for each."""
+    headers = [one.header for one in captures]
+    captured = {(one["boot_id"], one["pid"], one["process_start_ticks"]) for one in headers}
+    of_runs = {(_run_of(one), one.header["pid"], one.header["process_start_ticks"]) for one in captures if short}
+    return len(captured) + len({(one.run, one.pid, one.start_ticks) for one in short} - of_runs)
 
 
 def unrecorded(captures: Sequence[Described], rows: Sequence[Row]) -> tuple[Unrecorded, ...]:

@@ -13,7 +13,7 @@ from hiwater.capture.comparison import Change, Changes, ChangeState, ComparedFig
 from hiwater.capture.document_types import Signed
 from hiwater.report.document import FrameData, frame_data
 from hiwater.report.formatting import place_text, signed_percent, signed_size, size
-from hiwater.report.request import Report
+from hiwater.report.request import Report, process_words
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,8 @@ class DiffReport:
         """Everything that limits the comparison."""
         found = notes(self.comparison)
         if len(self.processes) > 1:
-            count = len(self.processes)
-            found.insert(0, f"of {count} processes, the one that grew most is shown: {self.after.process}")
+            count = process_words([one.after for one in self.processes])
+            found.insert(0, f"of {count}, the one that grew most is shown: {self.after.process}")
         gone, new = self.unmatched
         if gone or new:
             found.append(f"processes without a partner: {gone} of the first capture, {new} of the second")

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from hiwater._os import accuracy
 from hiwater._os.signals import signal_name
 from hiwater.analysis.call_tree import Grouping
-from hiwater.capture import Capture, Run, Snapshot
+from hiwater.capture import Capture, Run, ShortProcess, Snapshot
 from hiwater.capture.format import COUNTED_KINDS
 from hiwater.capture.process import runs_on
+from hiwater.capture.run_index import process_count
 from hiwater.capture.snapshot import Holdings
 from hiwater.report.formatting import printable, seconds, size
 
@@ -21,6 +22,15 @@ SHOWN_KINDS = ("all", *COUNTED_KINDS)
 def run_of(reports: Sequence[Report]) -> Run:
     """The run that these reports are of."""
     return reports[0].run or Run([report.capture for report in reports])
+
+
+def process_words(captures: Sequence[Capture], short: Sequence[ShortProcess] = ()) -> str:
+    """How many processes these are, and how many programs: a process may execute one after the other."""
+    processes, programs = process_count(captures, short), len(captures) + len(short)
+    words = f"{processes:,} process{'' if processes == 1 else 'es'}"
+    if programs == processes:
+        return words
+    return f"{words} ({programs:,} programs{', one after another' if processes == 1 else ''})"
 
 
 def exit_words(code: int | None) -> str:

@@ -28,6 +28,7 @@ from hiwater.capture.families import parents
 from hiwater.capture.format import COUNTED_KINDS, KINDS
 from hiwater.capture.paths import Ints
 from hiwater.capture.residency_snapshots import highest
+from hiwater.capture.run_index import process_count
 from hiwater.capture.snapshot import Holdings
 from hiwater.report import advice, job_data
 from hiwater.report.document import data_of, frame_data, text_of
@@ -116,6 +117,7 @@ def _run(run: Run) -> document.RunData:
     """What is known of processes without a report, and what a job is as a whole."""
     said: document.RunData = {
         "captures": len(run.captures),
+        "processes": process_count(run.captures, run.short),
         "short": {
             "processes": len(run.short),
             "allocated_bytes": sum(one.total_bytes for one in run.short),
@@ -136,7 +138,7 @@ def _aggregate(machine: Machine) -> document.AggregateData:
     return {
         "headline": None if headline is None else _line(headline),
         "host": machine.name,
-        "processes": len(machine.captures),
+        "processes": process_count(machine.captures),
         "allocated": machine.allocated,
         "resident": machine.resident,
     }

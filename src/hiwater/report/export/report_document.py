@@ -250,7 +250,9 @@ class RunData(TypedDict):
 
     job: NotRequired[JobData]
     captures: int
-    """processes with a capture: each has a report"""
+    """each has a report"""
+    processes: int
+    """with a capture or short: a process that executes another program has a capture for each program"""
     short: ShortData
     short_processes: list[ShortProcess]
     """children of which these figures are left and no capture"""

@@ -310,6 +310,8 @@ class WholeData(TypedDict):
     """This is all processes of a machine at one instant: its threads are the processes."""
 
     processes: int
+    words: str
+    """how many processes, and programs"""
     host: str
     figures: list[WholeFigure]
 

@@ -17,12 +17,13 @@ from hiwater.analysis.job import Job, is_job
 from hiwater.capture import Capture
 from hiwater.capture.at_once import Instant, Machine
 from hiwater.capture.paths import Ints
+from hiwater.capture.run_index import process_count
 from hiwater.report import job_data
 from hiwater.report.document import text_of
 from hiwater.report.formatting import printable
 from hiwater.report.html import page_document as document
 from hiwater.report.html.columns import PackedColumns
-from hiwater.report.request import Report, run_of
+from hiwater.report.request import Report, process_words, run_of
 from hiwater.report.text import processes
 
 _MOST_PACKED_BYTES = 2_000_000  # of all captures but the last one that is added
@@ -49,7 +50,7 @@ def described(reports: Sequence[Report], columns: PackedColumns, describe: Descr
     place = {id(report): number for number, report in enumerate(kept)}
     rows = [_row(report, place.get(id(report))) for report in processes.dead_first(reports)]
     left = len(reports) - len(kept)
-    notes = list(processes.notes(run.short, run.unrecorded, run.unreadable))
+    notes = [*filter(None, [processes.program_rows(run)]), *processes.notes(run.short, run.unrecorded, run.unreadable)]
     if left:
         notes.append(
             f"{left:,} processes with lower peaks are in this table and in the sums, and have no graph here: --pid N"
@@ -115,7 +116,12 @@ def _whole(machine: Machine, columns: PackedColumns, describe: Described) -> doc
     ]
     said = describe(Report(whole, whole.peak), _OF_A_MACHINE)
     said["timeline"] = _timeline(machine, whole, columns)
-    said["whole"] = {"processes": len(machine.captures), "host": printable(machine.name, 80), "figures": figures}
+    said["whole"] = {
+        "processes": process_count(machine.captures),
+        "words": process_words(machine.captures),
+        "host": printable(machine.name, 80),
+        "figures": figures,
+    }
     return said
 
 

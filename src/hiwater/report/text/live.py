@@ -14,6 +14,7 @@ from hiwater.analysis.live_all import AllProcesses
 from hiwater.analysis.live_run import LiveRun
 from hiwater.capture.ownership import IMPORT_SYSTEM
 from hiwater.capture.paths import Frame
+from hiwater.capture.run_index import process_count
 from hiwater.report.formatting import (
     frame_text,
     place_text,
@@ -90,7 +91,7 @@ def _all_processes(run: LiveRun) -> str:
     others = f", {count:,} short {'child has' if count == 1 else 'children have'} ended" if count else ""
     others += f", {len(run.unrecorded):,} not recorded" if run.unrecorded else ""
     highest = f"{size(together.peak[0])} allocated, {size(together.resident_peak_bytes)} resident"
-    return f"{running:,} of {len(run.processes):,} processes run{now}{others}; at most {highest} at once"
+    return f"{running:,} of {process_count(run.processes):,} processes run{now}{others}; at most {highest} at once"
 
 
 def _how_counted(shared: int, running: int) -> str:

@@ -16,9 +16,10 @@ from hiwater.analysis.user_lines import rank_lines
 from hiwater.capture import Run, ShortProcess, Unrecorded
 from hiwater.capture.at_once import Instant, Machine
 from hiwater.capture.limits import suspects
+from hiwater.capture.run_index import process_count
 from hiwater.report.formatting import printable, seconds, size
 from hiwater.report.headline import answer
-from hiwater.report.request import Report, run_of
+from hiwater.report.request import Report, process_words, run_of
 from hiwater.report.text import job as job_text
 from hiwater.report.text import limits, terminal
 
@@ -64,7 +65,8 @@ def _lines(reports: Sequence[Report], page: terminal.Page) -> Iterator[Text]:
     if job is not None:
         yield from job_text.answer(job)
     yield from (Text(text, style) for text, style in rest)
-    yield terminal.title("Processes", "each peak is at its own time: they do not add up")
+    rows = program_rows(run)
+    yield terminal.title("Processes", f"each peak is at its own time: they do not add up{rows and f'; {rows}'}")
     yield from _table(reports, run, page)
     yield from _not_recorded(run.unrecorded)
     for problem in _unreadable(run.unreadable):
@@ -85,7 +87,8 @@ def _lines(reports: Sequence[Report], page: terminal.Page) -> Iterator[Text]:
 def first_lines(reports: Sequence[Report], run: Run, folder: str) -> Iterator[tuple[str, str]]:
     """How many processes there were, what befell them, and the answers, each with its style. `hiwater run` ends with
     the same lines. Paths are relative to `folder`."""
-    processes, machines = _count(len(reports) + len(run.short), "process"), _count(len(run.machines), "machine")
+    processes = process_words([report.capture for report in reports], run.short)
+    machines = _count(len(run.machines), "machine")
     running = sum(report.capture.process.ended == "recording" for report in reports)
     still = f", {running:,} of them still running" if running else ""
     missing = f", {len(run.unrecorded):,} more not recorded" if run.unrecorded else ""
@@ -100,6 +103,12 @@ def first_lines(reports: Sequence[Report], run: Run, folder: str) -> Iterator[tu
     if sums:
         most = max(sums, key=lambda one: one.bytes)
         yield f"{size(most.bytes)} resident at once, {instant_words(most)}; {shared_words(most)}", ""
+
+
+def program_rows(run: Run) -> str:
+    """What the rows of a table are where there is more than one of a process; else ""."""
+    is_one_each = process_count(run.captures) == len(run.captures)
+    return "" if is_one_each else "a process has a row for each program that it executed"
 
 
 def _befell(report: Report, folder: str) -> str:

@@ -12,7 +12,7 @@ from hiwater.analysis.source import Sources
 from hiwater.analysis.user_lines import UserLine, rank_lines
 from hiwater.report.formatting import place_text, printable, share, size
 from hiwater.report.headline import headline
-from hiwater.report.request import Report, run_of
+from hiwater.report.request import Report, process_words, run_of
 from hiwater.report.text import job as job_text
 from hiwater.report.text import processes
 from hiwater.report.text.diff_markdown import code, plain
@@ -66,7 +66,7 @@ def _line(row: UserLine, whole: int, sources: Sources, folder: str) -> str:
 def _processes(reports: Sequence[Report]) -> Iterator[str]:
     run = run_of(reports)
     job = Job(run.captures if is_job(run.captures) else ())
-    yield f"### Memory of {len(reports):,} process{'' if len(reports) == 1 else 'es'}"
+    yield f"### Memory of {process_words([report.capture for report in reports])}"
     yield ""
     for outlier in job.outliers:
         yield f"- **{plain(job_text.outlier_words(outlier))}**"
