@@ -28,7 +28,7 @@ def run_hiwater(
     if warm_reader.reads(words, environment):
         loaded = warm_reader.READERS
     if loaded:
-        done = warm_reader.hiwater([str(word) for word in words], folder, child_environment(environment), loaded)
+        done = warm_reader.run("hiwater", [str(word) for word in words], folder, child_environment(environment), loaded)
     else:
         done = run_command(hiwater_command(*words), folder=folder, env=child_environment(environment))
     assert not check or done.returncode == 0, f"{words} ended with {done.returncode}\n{done.stdout}\n{done.stderr}"

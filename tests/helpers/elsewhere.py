@@ -56,7 +56,7 @@ _NO_MODULES = {
         "syslog",
     },
 }
-_LOADED_BEFORE = (
+LOADED_BEFORE = (
     "asyncio", "concurrent.futures", "multiprocessing.util", "platform", "subprocess", "tempfile", "uuid", "webbrowser",
     "numpy", "psutil", "rich.console", "rich.table",
 )  # fmt: skip
@@ -121,7 +121,7 @@ def _exists(path: str) -> bool:
 
 
 def take_away(system: str) -> None:
-    for name in _LOADED_BEFORE:
+    for name in LOADED_BEFORE:
         importlib.import_module(name)
     is_windows = system == "windows"
     sys.modules["tempfile"]._O_TMPFILE_WORKS = False  # as it finds at its import

@@ -1,5 +1,5 @@
-"""Runs verbs that only read captures, and programs that use torch, in forks of a process that has imported what they
-need. Imports are nine tenths of what they cost; all else is as in `python -m hiwater`."""
+"""Runs modules, such as `hiwater` with a verb that only reads, in forks of a process that has imported what they need.
+Imports are nine tenths of what they cost; all else is as in `python -m`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import IO
 
 from waiting import PATIENCE_SECONDS
 
-READING = {"report", "leaks", "diff", "merge"}
+READING = {"report", "leaks", "diff", "merge", "holders", "live", "snapshot"}
 READERS = ("hiwater.capture", "hiwater.analysis", "hiwater.report", "hiwater.cli")
 
 
@@ -26,14 +26,20 @@ def reads(words: tuple[object, ...], extra: Mapping[str, str] | None) -> bool:
     return bool(words) and words[0] in READING and not any(name.startswith(obeyed) for name in extra or {})
 
 
-def hiwater(
-    words: list[str], folder: Path | None, environment: Mapping[str, str], packages: tuple[str, ...]
+def run(
+    module: str, words: list[str], folder: Path | None, environment: Mapping[str, str], packages: tuple[str, ...]
 ) -> subprocess.CompletedProcess[str]:
-    """What a process with these words said, and its exit code. It has imported these packages, and what is in them."""
+    """What `python -m` with this module and these words said, and its exit code. It has imported these packages; of
+    hiwater's also what is in them."""
     server = _server(os.getpid(), packages)
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         files = [f"/proc/{os.getpid()}/fd/{file.fileno()}" for file in (out, err)]
-        request = {"words": words, "folder": str(folder or Path.cwd()), "environment": dict(environment)}
+        request = {
+            "module": module,
+            "words": words,
+            "folder": str(folder or Path.cwd()),
+            "environment": dict(environment),
+        }
         print(json.dumps(request | {"files": files}), file=server.stdin, flush=True)
         code = int(server.stdout.readline())
         return subprocess.CompletedProcess(words, code, *map(_text, (out, err)))
@@ -83,15 +89,16 @@ def _serve(packages: list[str]) -> None:
             os.environ.clear()
             os.environ.update(request["environment"])
             os.chdir(request["folder"])
-            sys.argv = ["hiwater", *request["words"]]
+            sys.argv = [request["module"], *request["words"]]
             sys.orig_argv[:] = [sys.executable, "-m", *sys.argv]
+            code = None
             try:
-                runpy.run_module("hiwater", run_name="__main__", alter_sys=True)
+                runpy.run_module(request["module"], run_name="__main__", alter_sys=True)
             except SystemExit as ended:
                 code = ended.code
             atexit._run_exitfuncs()
             sys.stdout.flush()
-            os._exit(code)  # taking down all those modules costs what importing them does
+            os._exit(code or 0)  # taking down all those modules costs what importing them does
         print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 
 

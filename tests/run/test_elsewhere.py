@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pytest
 
+import elsewhere
 import example_captures
+import warm_reader
 from children import run_hiwater
-from places import HELPERS
 from recording import child_environment
 
 SYSTEMS = ["macos", "windows"]
@@ -27,19 +28,14 @@ PROGRAM = "import sys, time\nheld = bytearray(40 << 20)\ntime.sleep(0.2)\nprint(
 
 def there(system: str, folder: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
     """The command on the other system."""
-    return ran(folder, HELPERS / "elsewhere.py", system, *words)
+    return warm_reader.run(
+        "elsewhere", [system, *map(str, words)], folder, child_environment(), elsewhere.LOADED_BEFORE
+    )
 
 
 @functools.cache
 def here(folder: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
     return run_hiwater(*words, folder=folder)
-
-
-def ran(folder: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, *map(str, words)],
-        cwd=folder, capture_output=True, text=True, check=False, timeout=300, env=child_environment(),
-    )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
