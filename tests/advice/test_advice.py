@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import hiwater
-from children import run_command
+from children import run_hiwater
 from hiwater.analysis.advice import MOST_FINDINGS, Finding, Rule, findings_of
 from hiwater.analysis.advice.finding import ALLOCATED, ALLOCATED_PEAK, PRIVATE, RESIDENT_END
 from hiwater.capture import Capture
@@ -134,9 +134,7 @@ def test_text_notebook_and_json_say_the_same(tmp_path: Path) -> None:
     (finding,) = findings_of(capture)
 
     def told(*options: str) -> str:
-        command = [sys.executable, "-m", "hiwater", "report", "a.hiw", *options]
-        run = subprocess.run(command, cwd=tmp_path, check=True, timeout=300, capture_output=True, text=True)
-        return " ".join(run.stdout.split())
+        return " ".join(run_hiwater("report", "a.hiw", *options, folder=tmp_path, check=True).stdout.split())
 
     said = json.loads(told("--format", "json"))
     (explained,), (hint,) = said["explain"], said["hints"]
@@ -151,10 +149,9 @@ def test_text_notebook_and_json_say_the_same(tmp_path: Path) -> None:
 
 def test_explain_says_so_where_nothing_was_found(tmp_path: Path) -> None:
     recorded(tmp_path, "a", program("clean_list_full").text)
-    command = [sys.executable, "-m", "hiwater", "report", "a.hiw"]
-    explained = run_command([*command, "--explain"], folder=tmp_path, check=True)
+    explained = run_hiwater("report", "a.hiw", "--explain", folder=tmp_path, check=True)
     assert "No advice: no rule found" in explained.stdout
-    plain = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True, timeout=300)
+    plain = run_hiwater("report", "a.hiw", folder=tmp_path, check=True)
     assert "What to change" not in plain.stdout and "No advice" not in plain.stdout
-    wrong = run_command([*command, "--explain", "--html"], folder=tmp_path)
+    wrong = run_hiwater("report", "a.hiw", "--explain", "--html", folder=tmp_path)
     assert wrong.returncode == 2 and "--explain is for text" in wrong.stderr

@@ -16,7 +16,7 @@ from typing import IO
 
 from waiting import PATIENCE_SECONDS
 
-READING = {"report", "leaks", "diff", "merge", "holders", "live", "snapshot"}
+READING = {"report", "leaks", "diff", "merge", "holders", "live", "snapshot", "symbolize"}
 READERS = ("hiwater.capture", "hiwater.analysis", "hiwater.report", "hiwater.cli")
 
 

@@ -14,6 +14,7 @@ import pytest
 
 import compiled
 import hiwater
+from children import run_hiwater
 from hiwater.analysis.symbols.naming import FunctionNames
 from hiwater.capture.native_frames import Frames
 from native_recordings import HEAD, native_part, record, recorded_with_a_copy, stacks
@@ -134,14 +135,10 @@ def test_reports_show_python_frames_unless_asked(tmp_path: Path) -> None:
 @pytest.mark.once
 def test_a_report_names_the_libraries(tmp_path: Path) -> None:
     path = record(tmp_path, "kept = [native.first(3_000_000), native.many(2_000_000)]\n", "--native")
-    command = [sys.executable, "-m", "hiwater", "report", str(path), "--at", "end"]
-    environment = child_environment({"XDG_CACHE_HOME": str(tmp_path / "cache")})
+    environment = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
 
     def report(*options: str) -> str:
-        done = subprocess.run(
-            [*command, *options], capture_output=True, text=True, timeout=300, env=environment, check=True
-        )
-        return done.stdout
+        return run_hiwater("report", path, "--at", "end", *options, environment=environment, check=True).stdout
 
     assert "native_frames.so)" not in report("--format", "tree")
     mixed = report("--frames", "mixed", "--format", "tree")
@@ -156,10 +153,7 @@ def test_a_report_names_the_libraries(tmp_path: Path) -> None:
 
 def test_a_recording_without_native_frames_says_so(tmp_path: Path) -> None:
     path = record(tmp_path, "native.first(10_007)\n")
-    done = subprocess.run(
-        [sys.executable, "-m", "hiwater", "report", path, "--frames", "mixed"],
-        capture_output=True, text=True, timeout=300, check=False, env=child_environment(),
-    )  # fmt: skip
+    done = run_hiwater("report", path, "--frames", "mixed")
     assert done.returncode == 2
     assert "no native frames were recorded" in done.stderr
 
@@ -276,11 +270,7 @@ def test_diff_and_leaks_show_native_frames_on_request(tmp_path: Path) -> None:
     """, "--native")  # fmt: skip
 
     def shown(*words: str) -> subprocess.CompletedProcess[str]:
-        environment = child_environment({"XDG_CACHE_HOME": str(tmp_path / "cache")})
-        return subprocess.run(
-            [sys.executable, "-m", "hiwater", *words], capture_output=True, text=True, timeout=300, env=environment,
-            check=False
-        )  # fmt: skip
+        return run_hiwater(*words, environment={"XDG_CACHE_HOME": str(tmp_path / "cache")})
 
     for words in (["diff", str(before), str(after)], ["leaks", str(after)]):
         assert "shapes::take" not in shown(*words).stdout

@@ -2,12 +2,12 @@
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
+from children import run_hiwater
 from hiwater.analysis.symbols import names_file
 from native_recordings import record, recorded_with_a_copy
-from recording import child_environment, needs_engine
+from recording import needs_engine
 
 pytestmark = needs_engine
 
@@ -15,11 +15,7 @@ pytestmark = needs_engine
 def hiwater_on(folder: Path, *words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
     """Run a verb as on a machine that has not seen anything yet."""
     folder.mkdir(exist_ok=True)
-    environment = child_environment({"XDG_CACHE_HOME": str(folder / "cache")})
-    return subprocess.run(
-        [sys.executable, "-m", "hiwater", *words], cwd=folder, capture_output=True, text=True, timeout=300,
-        env=environment, check=check
-    )  # fmt: skip
+    return run_hiwater(*words, folder=folder, environment={"XDG_CACHE_HOME": str(folder / "cache")}, check=check)
 
 
 def test_a_capture_keeps_its_names_where_the_libraries_are_not(tmp_path: Path) -> None:

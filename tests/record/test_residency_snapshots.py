@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -136,11 +134,10 @@ def test_memory_that_is_never_touched_makes_nobody_wait(tmp_path: Path) -> None:
 
 def test_views_show_it(tmp_path: Path) -> None:
     path = recorded(tmp_path, HALF)
-    report = [sys.executable, "-m", "hiwater", "report", str(path), "--format"]
-    text = subprocess.run([*report, "text", "--full"], check=True, capture_output=True, text=True).stdout
+    text = run_hiwater("report", path, "--full", check=True).stdout
     assert "Where resident memory was" in text and "unexplained" in text
     assert "one block of 128.0 MiB had 64.0 MiB resident: <module>" in text
-    told = json.loads(subprocess.run([*report, "json"], check=True, capture_output=True, text=True).stdout)
+    told = json.loads(run_hiwater("report", path, "--format", "json", check=True).stdout)
     for look in (told["breakdown"], told["breakdown_at_end"]):
         assert sum(part["resident_bytes"] for part in look["parts"]) == look["resident_bytes"]
     assert told["breakdown"]["resident_bytes"] >= told["breakdown_at_end"]["resident_bytes"]

@@ -207,12 +207,11 @@ def test_scopes_inside_a_sampled_recording_do_not_claim_to_be_exact(tmp_path: Pa
 
 @pytest.mark.once
 def test_every_view_shows_the_error(tmp_path: Path) -> None:
-    capture = str(run(tmp_path, "sampled", "--sample", "64KiB").path)
-    report = [sys.executable, "-m", "hiwater", "report", capture]
+    capture = run(tmp_path, "sampled", "--sample", "64KiB").path
     for form in ("text", "table", "tree"):
-        shown = subprocess.run([*report, "--format", form], check=True, capture_output=True, text=True).stdout
+        shown = run_hiwater("report", capture, "--format", form, check=True).stdout
         assert "±" in shown, form
-    told = json.loads(subprocess.run([*report, "--format", "json"], check=True, capture_output=True).stdout)
+    told = json.loads(run_hiwater("report", capture, "--format", "json", check=True).stdout)
     assert told["process"]["mode"] == "sampled" and told["peak"]["standard_error_bytes"] > 0
     assert any(stack["standard_error_bytes"] > 0 for stack in told["stacks"])
     assert sum(stack["bytes"] for stack in told["stacks"]) == told["peak"]["allocated_bytes"]

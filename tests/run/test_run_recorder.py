@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import compiled
 import hiwater
+from children import run_hiwater
 from hiwater._os.sizes import format_size, parse_size
 from hiwater.errors import BadSize, CaptureUnwritable, NotRecording
 from waiting import wait_until
@@ -138,11 +139,9 @@ def test_full_garbage_collections_are_marked_with_their_number(engine: None, tmp
     ],
 )
 def test_what_the_system_refuses_is_told(engine: None, tmp_path: Path, refused: str, said: str, exactness: str) -> None:
-    command = [sys.executable, "-m", "hiwater"]
-    done = subprocess.run(
-        [*command, "run", "-q", "-o", "a.hiw", "-c", "held = bytearray(3_000_000); print(len(held))"],
-        cwd=tmp_path, capture_output=True, text=True, check=True,
-        env={**os.environ, "LD_PRELOAD": str(compiled.library("refuses")), "REFUSING": refused},
+    done = run_hiwater(
+        "run", "-q", "-o", "a.hiw", "-c", "held = bytearray(3_000_000); print(len(held))", folder=tmp_path, check=True,
+        environment={"LD_PRELOAD": str(compiled.library("refuses")), "REFUSING": refused},
     )  # fmt: skip
     assert done.stdout == "3000000\n"
     assert (done.stderr.count("\n"), said in done.stderr) == (1 if said else 0, True)
@@ -150,9 +149,8 @@ def test_what_the_system_refuses_is_told(engine: None, tmp_path: Path, refused: 
     assert capture.problems() == []
     assert [said in what for what in capture.shortcomings] == [True] * bool(said)
     assert capture.misses_calls == (refused == "pages")
-    report = [*command, "report", "a.hiw", "--format"]
     text, json_text = (
-        subprocess.run([*report, form], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+        run_hiwater("report", "a.hiw", "--format", form, folder=tmp_path, check=True).stdout
         for form in ("text", "json")
     )
     assert said in " ".join(text.split()) and re.search(rf"allocated +2\.9 MiB  {exactness}", text)

@@ -216,10 +216,9 @@ def test_a_report_in_words_and_for_machines(tmp_path: Path) -> None:
 
     path = tmp_path / "t.hiw"
     sample("-q", "-i", "1ms", "-o", path, "--", "sh", "-c", "sleep .5; exit 4")
-    words = [sys.executable, "-m", "hiwater", "report", str(path)]
-    text = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    text = run_hiwater("report", path, check=True).stdout
     assert "watched from outside" in text and "sleep .5" in text and "allocated" not in text
-    said = json.loads(subprocess.run([*words, "--format", "json"], capture_output=True, check=True).stdout)
+    said = json.loads(run_hiwater("report", path, "--format", "json", check=True).stdout)
     schemas.check(said, "report")
     assert [process["exit_status"] for process in said["processes"]] == [4, None]
 
