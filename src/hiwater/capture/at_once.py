@@ -152,7 +152,8 @@ def _highest(found: Sequence[Track], small: Sequence[Track]) -> Instant | None:
     bounds = [(*track.bounds, track.end_ns) for track in every if track.bounds is not None]
     at_most = max(int(_sum_over_time(bounds)[1].max()), most) if len(bounds) == len(every) else None
     # Between two moments of a process it may have been what it was at either, while the others held most.
-    possible = int(_sum_over_time([track.highest_steps for track in known])[1].max())
+    times, highest = _sum_over_time([track.highest_steps for track in known])
+    possible = int((highest + _most_moving(known, times)).max())
     possible = possible if at_most is None else min(possible, at_most)
     error = max(best.error_bytes + most - best.bytes, possible - best.bytes)
     return replace(best, error_bytes=error, at_most_bytes=at_most, processes=best.processes + others)
@@ -165,7 +166,7 @@ def _instant(found: Sequence[Track], at_ns: int, total: int) -> Instant:
     moment of a slice stands, the process may have come to it later in the slice: then either it held less at the
     instant, or the others held later what counts.
     """
-    error = spacing = running = shared_once = rise = until = 0
+    error = spacing = running = shared_once = rise = until = moving = 0
     places = []
     for track in found:
         place = int(np.searchsorted(track.at_ns, at_ns, side="right")) - 1
@@ -177,6 +178,8 @@ def _instant(found: Sequence[Track], at_ns: int, total: int) -> Instant:
         following = min(place + 1, len(track.at_ns) - 1)
         if track.unmeasured is not None:
             error += int(track.unmeasured[place])
+        if track.moving is not None:
+            moving = max(moving, int(track.moving[place]))
         if following > place and int(track.at_ns[place]) != at_ns:
             error += abs(int(track.bytes[following]) - int(track.bytes[place]))
             spacing = max(spacing, int(track.at_ns[following] - track.at_ns[place]))
@@ -189,7 +192,17 @@ def _instant(found: Sequence[Track], at_ns: int, total: int) -> Instant:
         behind = int(np.searchsorted(track.at_ns, until, side="right")) + 1
         lowest = int(track.bytes[place:behind].min())
         fallen += int(track.bytes[place]) - (0 if until >= track.end_ns else lowest)
-    return Instant(total, error + min(rise, fallen), None, at_ns, spacing, running, shared_once)
+    return Instant(total, error + moving + min(rise, fallen), None, at_ns, spacing, running, shared_once)
+
+
+def _most_moving(found: Sequence[Track], times: Ints) -> Ints:
+    """At each time, the largest of what the tracks may be off together by (`Track.moving`)."""
+    most = np.zeros(len(times), np.int64)
+    for track in found:
+        if track.moving is not None:
+            place = np.searchsorted(track.at_ns, times, side="right") - 1
+            np.maximum(most, np.where((place >= 0) & (times < track.end_ns), track.moving[place], 0), out=most)
+    return most
 
 
 def _sum_over_time(steps: Sequence[tuple[Ints, Ints, int]]) -> tuple[Ints, Ints]:

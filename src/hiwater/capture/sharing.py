@@ -198,7 +198,7 @@ def less_shared(track: Track, excess: Excess) -> Track:
     less, doubt = less + before, excess.doubt_bytes[place] + further + still_further
     highest = track.highest_steps[1][last] - less
     moves, of_moving, in_doubt = _moving_with(track, times, excess)
-    less, doubt = np.where(moves, of_moving, less), np.where(moves, in_doubt, doubt)
+    less, doubt = np.where(moves, of_moving, less), np.where(moves, 0, doubt)
     held = np.maximum(0, held - less)
     highest = np.where(moves, np.maximum(held, np.append(held[1:], 0)), highest)
     return replace(
@@ -208,6 +208,7 @@ def less_shared(track: Track, excess: Excess) -> Track:
         least=None if track.least is None else np.maximum(0, track.least[last] - less),
         most=np.maximum(0, highest + doubt),
         unmeasured=doubt if track.unmeasured is None else doubt + track.unmeasured[last],
+        moving=np.where(moves, in_doubt, 0) if moves.any() else None,
         shares=True,
     )
 

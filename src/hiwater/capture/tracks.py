@@ -37,6 +37,9 @@ class Track:
     """Of `bytes`, what is inferred from allocations alone."""
     most: Ints | None = None
     """What the process may have held until the next time. None: as much as then."""
+    moving: Ints | None = None
+    """By how much `bytes` may be off because memory that it shares was touched, or given back, by one process after
+    the other. It counts once, in this process or in another: over processes, these do not add up."""
     shares: bool = False  # pages that it shares with others count in parts
 
     def at(self, times: Ints) -> Ints:
