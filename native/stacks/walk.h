@@ -432,31 +432,54 @@ static int32_t line_at(PyCodeObject* code, int32_t offset, hw_line_cursor* curso
     return cursor->entry_line;
 }
 
+/* Whether a str begins with this ASCII text. */
 static int begins_with(const PyObject* str, const char* text, Py_ssize_t length) {
     PyObject* s = (PyObject*)str;
     return PyUnicode_Check(s) && PyUnicode_IS_COMPACT_ASCII(s) && PyUnicode_GET_LENGTH(s) >= length &&
            memcmp(PyUnicode_DATA(s), text, (size_t)length) == 0;
 }
 
+static int is_text(const PyObject* str, const char* text) {
+    const Py_ssize_t length = (Py_ssize_t)strlen(text);
+    return begins_with(str, text, length) && PyUnicode_GET_LENGTH((PyObject*)str) == length;
+}
+
 static int is_generated(const PyCodeObject* code) {
-    static const char file[] = "<string>", of_dataclass[] = "__create_fn__.<locals>.", of_tuple[] = "_tuple_new";
-    if (PyUnicode_GET_LENGTH(code->co_filename) != sizeof file - 1 ||
-        !begins_with(code->co_filename, file, sizeof file - 1))
-        return 0;
+    static const char of_dataclass[] = "__create_fn__.<locals>.", of_tuple[] = "_tuple_new";
+    if (!is_text(code->co_filename, "<string>")) return 0;
     if (begins_with(code->co_qualname, of_dataclass, sizeof of_dataclass - 1)) return 1;
     const PyObject* names = code->co_names; /* a named tuple's is a lambda that uses one name */
     return PyTuple_GET_SIZE(names) == 1 && begins_with(PyTuple_GET_ITEM(names, 0), of_tuple, sizeof of_tuple - 1);
 }
 
+/* The state of the calling thread, where it holds the GIL. */
+static PyThreadState* state_with_gil(void) {
+    PyThreadState* const state = attached_state();
+    return state == PyGILState_GetThisThreadState() ? state : NULL;
+}
+
+/* The file that a frame's code is from. cloudpickle sends a function without its name, and as one of the first globals
+ * the `__file__` of its module. Another thread may change that dict, unless this one holds the GIL. */
+static const PyObject* file_of(const hw_frame* f, const PyCodeObject* code) {
+    const PyObject* const file = code->co_filename;
+    if (!is_text(file, "<dynamic-code>") || state_with_gil() == NULL) return file;
+    PyObject *key, *value;
+    Py_ssize_t place = 0;
+    for (int left = 8; left != 0 && PyDict_Next(f->f_globals, &place, &key, &value); --left)
+        if (is_text(key, "__file__")) return PyUnicode_Check(value) ? value : file;
+    return file;
+}
+
 int hw_frame_describe(const hw_slot* slot, hw_line_cursor* cursor, hw_code_info* info) {
-    PyCodeObject* code = frame_code((const hw_frame*)slot->frame);
+    const hw_frame* const f = (const hw_frame*)slot->frame;
+    PyCodeObject* code = frame_code(f);
     if (code == NULL) return 0;
     const char* start = (const char*)_PyCode_CODE(code);
     const int64_t offset = (const char*)slot->instr - start;
     if (offset < (int64_t)code->_co_firsttraceable * (int64_t)sizeof(_Py_CODEUNIT)) return 0;
     info->code = code;
     info->qualname = code->co_qualname;
-    info->filename = code->co_filename;
+    info->filename = file_of(f, code);
     info->first_line = code->co_firstlineno;
     const int32_t line = line_at(code, (int32_t)offset, cursor);
     info->line = line > 0 ? line : code->co_firstlineno;
@@ -476,12 +499,6 @@ static inline int64_t full_collections(const PyInterpreterState* interpreter) {
 int64_t hw_full_collections(void) {
     const PyInterpreterState* interpreter = Py_IsInitialized() ? PyInterpreterState_Main() : NULL;
     return interpreter == NULL ? -1 : full_collections(interpreter);
-}
-
-/* The state of the calling thread, where it holds the GIL. */
-static PyThreadState* state_with_gil(void) {
-    PyThreadState* const state = attached_state();
-    return state == PyGILState_GetThisThreadState() ? state : NULL;
 }
 
 uint64_t hw_own_state(void) {
