@@ -9,6 +9,8 @@ void Codes::begin(const StartOptions& options) {
     positions_.resize(kPositions);
     internal_prefix_ = options.internal_prefix;
     own_script_ = options.own_script;
+    const auto command = options.facts.find("command");
+    command_ = command == options.facts.end() ? "" : command->second;
     ownership_.begin(options.owner_rules);
 }
 
@@ -48,7 +50,8 @@ std::uint32_t Codes::code_of(const hw_code_info& info) {
     char function[1000], file[2000];
     const std::uint32_t function_bytes = hw_str_utf8(info.qualname, function, sizeof function);
     const std::uint32_t file_bytes = hw_str_utf8(info.filename, file, sizeof file);
-    const std::string_view name(file, file_bytes);
+    std::string_view name(file, file_bytes);
+    if (!command_.empty() && info.is_generated == 0 && name == "<string>") name = command_;
     const capture::Owner owner =
         info.is_generated != 0 ? capture::Owner::library : ownership_.owner_of(tree_.string(name), name);
     const std::uint32_t code = tree_.code({function, function_bytes}, name, static_cast<std::uint32_t>(info.first_line),

@@ -48,6 +48,7 @@ private:
 
     CallTree& tree_;
     std::string internal_prefix_, own_script_;
+    std::string command_;  // what stands for the file of the text of `-c`; "" where none was given
     Ownership ownership_;
     PageVector<std::uint8_t> class_;  // by code; 0x80: known
     PageVector<Position> positions_;  // met lately, each in the one place there is for it

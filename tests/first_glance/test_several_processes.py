@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import textwrap
 from pathlib import Path
 
@@ -36,6 +37,27 @@ for child in children:
 for child in children:
     child.communicate(b"\\n")
 """
+
+
+# One of the two programs runs twice; each has what its text says in its first line.
+COMMANDS = """
+import subprocess, sys
+texts = [f"held = bytearray(b'1') * ({size} << 20); print(flush=True); input()" for size in (20, 30, 30)]
+children = [subprocess.Popen([sys.executable, "-c", text], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    for text in texts]
+for child in children:
+    child.stdout.readline()
+for child in children:
+    child.communicate(b"\\n")
+"""
+
+
+def test_lines_of_different_commands_are_not_added_up(tmp_path: Path) -> None:
+    (tmp_path / "main.py").write_text(COMMANDS)
+    said = run_hiwater("run", "-o", "run.hiw", "main.py", folder=tmp_path, check=True).stderr.splitlines()
+    leads = re.search(r"most at (<-c [0-9a-f]{4}>):1 in <module>: 60\.0 MiB", said[1])
+    assert leads, said[1]
+    assert f"most at {leads[1]}:1 in <module>: 30.0 MiB (100.0 %)" in said[2]
 
 
 @pytest.mark.parametrize("options", [(), ("--sample", "64KiB")], ids=["exact", "sampled"])

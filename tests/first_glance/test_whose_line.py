@@ -69,6 +69,8 @@ def place(tmp_path: Path) -> Place:
         ("<ipython-input-3-0a1b>", ownership.OWN),
         ("/tmp/ipykernel_77/123.py", ownership.OWN),
         ("<string>", ownership.LIBRARY),
+        ("<-c>", ownership.OWN),
+        ("<-c 04fd>", ownership.OWN),
         ("<dynamic-code>", ownership.OWN),
         ("<attrs generated __init__ app.Reading>", ownership.LIBRARY),
         ("<lambdifygenerated-1>", ownership.LIBRARY),
@@ -91,12 +93,6 @@ def place(tmp_path: Path) -> Place:
 def test_whose_code_a_file_has(file: str, owner: int) -> None:
     by = ownership.rules(["shop", "acme.tools"], ["started"], launchers=["/v/bin/shop"])
     assert ownership.owners([file], by) == [owner]
-
-
-def test_the_text_of_a_command_is_the_users() -> None:
-    assert ownership.owners(["<string>", "<template>"], ownership.rules(is_command=True)) == [
-        ownership.OWN, ownership.LIBRARY,
-    ]  # fmt: skip
 
 
 @needs_engine

@@ -87,11 +87,11 @@ def test_a_process_and_its_capture_show_the_same_line_with_what_it_holds(
 ) -> None:
     by_number, by_capture = once(program.pid), once(tmp_path / "live.hiw")
     for text in (by_number, by_capture):
-        assert re.search(r"  4\.8 MiB +9\d\.\d %  <string>:3", text), text
+        assert re.search(r"  4\.8 MiB +9\d\.\d %  <-c>:3", text), text
         assert f"process {program.pid}" in text and "recording, " in text
     more(program)
     # Counts that a thread keeps for itself reach the capture a moment later.
-    wait_until(lambda: re.search(r"allocated +[789]\.\d MiB now[^$]*  2\.9 MiB .*<string>:4", once(program.pid)))
+    wait_until(lambda: re.search(r"allocated +[789]\.\d MiB now[^$]*  2\.9 MiB .*<-c>:4", once(program.pid)))
 
 
 def test_hiwaters_tables_are_left_out_of_resident_memory_while_the_recording_goes_on(
@@ -118,7 +118,7 @@ def test_every_view_has_something_to_show_or_says_that_there_is_nothing(
 ) -> None:
     text = once(program.pid, "--view", view)
     expected = {
-        "lines": "<string>:3", "stacks": "first (<string>:3)", "threads": "MainThread", "kinds": "python",
+        "lines": "<-c>:3", "stacks": "first (<-c>:3)", "threads": "MainThread", "kinds": "python",
         "processes": f"→{program.pid:>8}", "devices": "no GPU or other device has been used",
     }  # fmt: skip
     assert expected[view] in text
@@ -440,7 +440,7 @@ def run_of(tmp_path: Path, children: int) -> Iterator[tuple[Viewer, list[subproc
 
 def held_in_line(rows: list[Row], line: int) -> int:
     return sum(
-        row.bytes for row in rows if row.frame is not None and (row.frame.file, row.frame.line) == ("<string>", line)
+        row.bytes for row in rows if row.frame is not None and (row.frame.file, row.frame.line) == ("<-c>", line)
     )
 
 
@@ -584,11 +584,11 @@ def test_plain_draws_what_keys_ask_for_and_leaves_the_terminal_as_it_was(
     program: subprocess.Popen[str], columns: int, rows: int
 ) -> None:
     seen = viewer(program.pid, "--plain", "--interval", "100ms", columns=columns, rows=rows)
-    seen.expect(r"<string>:3")
+    seen.expect_exact("<-c>:3")
     drawn = CONTROL.sub("", seen.before.rpartition("\x1b[H")[2]).splitlines()
     assert drawn and max(map(len, drawn)) <= columns
     seen.send("s")
-    seen.expect(r"first \(<string>:3\)")
+    seen.expect_exact("first (<-c>:3)")
     seen.send("m")
     seen.expect(r"growth since \d+\.\d\d s")
     more(program)
@@ -606,12 +606,12 @@ def test_a_viewer_that_is_killed_harms_neither_the_other_viewer_nor_the_program(
 ) -> None:
     first, second = (viewer(program.pid, "--plain", "--interval", "100ms") for _ in range(2))
     for seen in (first, second):
-        seen.expect("<string>:3")
+        seen.expect_exact("<-c>:3")
     first.kill(signal.SIGKILL)
     more(program)
-    second.expect("<string>:4")
+    second.expect_exact("<-c>:4")
     again = viewer(program.pid, "--plain")
-    again.expect("<string>:4")
+    again.expect_exact("<-c>:4")
     program.kill()
     second.expect("was killed")
     assert second.isalive()
@@ -630,7 +630,7 @@ def test_without_textual_the_plain_view_is_drawn_and_one_line_says_so(
     (tmp_path / "path" / "textual.py").write_text("raise ImportError('not installed')")
     seen = viewer(program.pid, path=str(tmp_path / "path"))
     seen.expect(r"Textual is not installed \(pip install 'hiwater\[live\]'\)")
-    seen.expect("<string>:3")
+    seen.expect_exact("<-c>:3")
     seen.sendintr()
     seen.expect(pexpect.EOF)
     seen.close()
@@ -660,9 +660,9 @@ def test_textual_shows_the_same_and_the_end_of_the_process(
                 await pilot.pause(0.05)
 
         async with app.run_test(size=size) as pilot:
-            await wait("<string>:3", "#rows")
+            await wait("<-c>:3", "#rows")
             await pilot.press("s")
-            await wait("first (<string>:3)", "#rows")
+            await wait("first (<-c>:3)", "#rows")
             await pilot.press("m")
             await wait("growth since", "#figures")
             more(program)
@@ -682,7 +682,7 @@ def test_textual_shows_the_same_and_the_end_of_the_process(
 def test_textual_on_a_real_terminal_leaves_with_a_key(program: subprocess.Popen[str]) -> None:
     pytest.importorskip("textual")
     seen = viewer(program.pid)
-    seen.expect("<string>")
+    seen.expect_exact("<-c>")
     seen.send("q")
     seen.expect(pexpect.EOF)
     seen.close()

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from children import run_hiwater
+from hiwater import open as open_capture
 from hiwater._os.settings import Settings
 from hiwater.capture import destination
 from hiwater.cli import run_arguments
@@ -94,6 +95,29 @@ def test_arguments_can_be_left_out_of_the_capture(tmp_path: Path) -> None:
     hiwater(tmp_path, "run", "-o", "without.hiw", "--no-argv", "program.py", "--token", "secret")
     assert b"secret" in (tmp_path / "with.hiw").read_bytes()
     assert b"secret" not in (tmp_path / "without.hiw").read_bytes()
+
+
+@pytest.mark.parametrize("options", [(), ("--no-argv",)])
+def test_what_is_left_out_of_the_capture_is_left_out_of_those_of_children(
+    tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    """The text of `-c` always is, whichever way it was given."""
+    (tmp_path / "child.py").write_text("import sys\nsys.exit(len(sys.argv))")
+    (tmp_path / "program.py").write_text(
+        """
+import subprocess, sys
+text = 'kept = "my-text"; import subprocess, sys; subprocess.run([sys.executable, "child.py", "my-argument"])'
+subprocess.run([sys.executable, "-c", text, "my-word", ""])
+subprocess.run([sys.executable, "-c" + text])
+"""
+    )
+    run_hiwater("run", "-q", *options, "-o", "run.hiw", "program.py", folder=tmp_path, check=True)
+    found = [open_capture(path) for path in (tmp_path / "run.hiw.d").glob("*.hiw")]
+    content = b"".join(one.path.read_bytes() for one in found)
+    assert len(found) == 4 and b"my-text" not in content
+    arguments = sorted(one.process.argv[1:] for one in found)
+    child = ("child.py", "my-argument")
+    assert arguments == ([()] * 4 if options else [("-c",), ("-c", "my-word", ""), child, child])
 
 
 def test_the_environment_is_never_stored(tmp_path: Path) -> None:

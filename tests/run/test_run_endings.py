@@ -40,7 +40,7 @@ def test_the_three_lines_come_however_the_program_leaves(tmp_path: Path, ending:
     lines = done.stderr.splitlines()
     assert [line.split()[1] for line in lines if "allocated at the peak; most " not in line] == ["peak", "capture"]
     assert len(lines) == 3
-    assert "most at <string>:1 in <module>: 4.8 MiB" in lines[1]
+    assert "most at <-c>:1 in <module>: 4.8 MiB" in lines[1]
     assert ended(tmp_path) == ("exit", 7)
 
 

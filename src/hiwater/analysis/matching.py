@@ -96,8 +96,10 @@ class Side:
 
     @property
     def script(self) -> str:
-        """The file that was run, when the capture tells."""
+        """The file that was run, when the capture tells; what stands for it where the text of `-c` was."""
         argv, folder = program.read_process(self.tables).argv, self.tables.facts.get("cwd", "")
+        if argv[:1] == ("-c",):
+            return self.tables.facts.get("command", "")
         return str(PurePosixPath(folder, argv[0])) if argv and argv[0] else ""
 
     @property

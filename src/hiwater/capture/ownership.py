@@ -18,14 +18,16 @@ LIBRARY, OWN, RUN, IMPORTS = range(4)
 the user; the package that is run, which is installed; the import system."""
 
 IMPORT_SYSTEM = "<frozen importlib."
-COMMAND = "<string>"
-"""What the code of `python -c` has in the place of a file; so has much code that libraries generate."""
+COMMAND = "<-c"
+"""How the name of the code of `python -c` begins. The interpreter calls its file `<string>`, as that of much code that
+libraries generate."""
 
 SENT = "<dynamic-code>"
-"""What cloudpickle calls the file of a function that it sends by value: one of `__main__`, or a local one."""
+"""What cloudpickle calls the file of a function that it sends by value: one of `__main__`, or a local one. The engine
+finds the file itself, unless it is a cell of a notebook."""
 
 # By the user, into a program or a notebook; or sent.
-_TYPED = ("<stdin>", "<console>", "<ipython-input*>", "<python-input*>", SENT)
+_TYPED = ("<stdin>", "<console>", "<ipython-input*>", "<python-input*>", SENT, COMMAND + "*")
 _TEMPLATES = (".html", ".htm", ".j2", ".jinja", ".jinja2", ".mako", ".tmpl", ".tpl", ".txt", ".xml", ".sql", ".md")
 _LIBRARIES = (
     "*/site-packages/*", "*/dist-packages/*", "*/lib/python3/*", "*/lib64/python3/*", "*/lib/python3.*/*",
@@ -33,17 +35,13 @@ _LIBRARIES = (
 )  # fmt: skip
 
 
-def rules(
-    own: Iterable[str] = (), run: Iterable[str] = (), *, launchers: Iterable[str] = (), is_command: bool = False
-) -> list[Rule]:
+def rules(own: Iterable[str] = (), run: Iterable[str] = (), *, launchers: Iterable[str] = ()) -> list[Rule]:
     """The rules as (pattern, owner), of which the first that matches counts; '*' stands for any text. `own` and
-    `run` are installed packages by their names, `launchers` the files of console scripts. `is_command` says that the
-    program is that of `python -c`."""
-    typed = (*_TYPED, COMMAND) if is_command else _TYPED
+    `run` are installed packages by their names, `launchers` the files of console scripts."""
     return [
         ("", LIBRARY),
         (IMPORT_SYSTEM + "*", IMPORTS),
-        *((name, OWN) for name in typed),
+        *((name, OWN) for name in _TYPED),
         ("<*>*", LIBRARY),  # torch has `<_remote_module_non_scriptable>.py`
         *((file, LIBRARY) for file in launchers),
         *((pattern, OWN) for name in own for pattern in _patterns(name)),

@@ -133,8 +133,7 @@ class ProgramRecording:
         self.exit_code: int | None = None
         self._arguments = arguments
         # Under `-m NAME`, sys.argv has no name yet: runpy sets the file. The text of -c is not kept.
-        words = program.original if arguments.kind == "module" else program.argv
-        self._argv = words if arguments.argv else None
+        self._argv = program.original if arguments.kind == "module" else program.argv
         self._path_head = program.path_head
         self._pattern = arguments.output or destination.default_pattern(program.name)
         self._recorder = Recorder(
@@ -152,6 +151,8 @@ class ProgramRecording:
         )
         self._recorder.exclude_script(_outermost_file())
         self._recorder.begin_process()
+        if not arguments.argv:
+            self._recorder.omit_arguments()
         if not self._arguments.quiet:
             self._recorder.show_last_lines(process_identity.this_process())
         self._limit = parse_size(arguments.limit) if arguments.limit is not None else 0

@@ -53,9 +53,8 @@ def _record_here(entry: str) -> None:
             snapshot_every=int(fields["every"]) / 1e9,
             notify=lambda _: None,
         )
-        recorder.continue_run(
-            fields["run"], fields["first"], fields["folder"], OwnCode.of_parent(bytes.fromhex(fields["own"]).decode())
-        )
+        own_code = OwnCode.of_parent(bytes.fromhex(fields["own"]).decode())
+        recorder.continue_run(fields["run"], fields["first"], fields["folder"], own_code)
         recorder.begin_process()
         limit = int(fields["limit"])
         if limit and (limit := _inherited(limit)):
@@ -69,7 +68,9 @@ def _record_here(entry: str) -> None:
             except OSError:  # the program has lowered the hard limit: the inherited one stays
                 pass
         recorder.show_last_lines(fields["lines"])
-        recorder.start(sys.orig_argv)
+        if fields["argv"] == "0":
+            recorder.omit_arguments()
+        recorder.start(own_code.arguments(sys.orig_argv))
         if fields["lines"] == process_identity.this_process():
             _first_capture.append(fields["folder"].removesuffix(destination.CHILDREN_SUFFIX))
             last_lines.begin(_first_capture[0])

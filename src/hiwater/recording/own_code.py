@@ -48,13 +48,14 @@ class OwnCode:
     """The packages that count as the user's: `own` always, `run` where no other code of the user's called them. Each
     with the reason."""
 
-    __slots__ = ("is_command", "launchers", "own", "run")
+    __slots__ = ("_is_child", "command", "launchers", "own", "run")
 
     def __init__(self) -> None:
         self.own: dict[str, str] = {}
         self.run: dict[str, str] = {}
         self.launchers: list[str] = []
-        self.is_command = False
+        self.command = ""  # the text of `-c`
+        self._is_child = False
 
     @classmethod
     def of_this_process(cls, named: Iterable[str] = ()) -> Self:
@@ -70,6 +71,7 @@ class OwnCode:
     def of_parent(cls, text: str) -> Self:
         """What `as_text` returned in the process that started this one, and what this process runs."""
         found = cls()
+        found._is_child = True
         for line in text.splitlines():
             kind, name, why = line.split("\t")
             if kind == "launcher":
@@ -89,7 +91,8 @@ class OwnCode:
         the text of `-c`."""
         kind, program = _program(arguments[1:])
         if kind == "command":
-            self.is_command = not program.startswith("from multiprocessing.")  # its own start of a child
+            if not program.startswith("from multiprocessing."):  # its own start of a child
+                self.command = program
         elif kind == "module":
             self._add_run(program.partition(".")[0], "run with -m")
         elif kind == "script" and (package := launched_package(program)):
@@ -104,7 +107,25 @@ class OwnCode:
 
     def rules(self) -> list[tuple[str, int]]:
         """The rules for the engine."""
-        return ownership.rules(self.own, self.run, launchers=self.launchers, is_command=self.is_command)
+        return ownership.rules(self.own, self.run, launchers=self.launchers)
+
+    @property
+    def command_name(self) -> str:
+        """What the engine calls the file of the text of `-c`, "" where there is none. Of a process that another one
+        started it has a number which tells the text from others: a run may have several, and no capture has the
+        text."""
+        if not self.command:
+            return ""
+        text = self.command.encode("utf-8", "replace")
+        return f"{ownership.COMMAND} {int.from_bytes(text, 'big') % 65521:04x}>" if self._is_child else "<-c>"
+
+    def arguments(self, words: Sequence[str]) -> list[str]:
+        """The arguments of the interpreter, `words`, without the text of `-c`."""
+        if not self.command:
+            return list(words)
+        at = next(place for place, word in enumerate(words) if word.endswith(self.command))
+        option = words[at].removesuffix(self.command)  # `-cTEXT` is one argument
+        return [*words[:at], *([option] if option else []), *words[at + 1 :]]
 
     def words(self) -> str:
         """What reports say about it."""

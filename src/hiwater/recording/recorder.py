@@ -103,6 +103,7 @@ class Recorder:
         self._own = own
         self._native = native
         self._own_code: OwnCode | None = None
+        self._omits_arguments = False
         self._run_id = os.urandom(8).hex() if children else ""
         self._first_process = ""
         self._run_folder = ""
@@ -146,6 +147,10 @@ class Recorder:
         """Name the process at whose end the last lines of the run are shown, as `process_identity.this_process()`
         does: it may execute another program. Call it before `start()`."""
         self._shows_last_lines = process
+
+    def omit_arguments(self) -> None:
+        """Have no capture of the run contain arguments of its program. Call it before `start()`."""
+        self._omits_arguments = True
 
     def continue_run(self, run_id: str, first_process: str, folder: str, own_code: OwnCode) -> None:
         """Make this the recording of a child process: one of the run `run_id` of `first_process` (see
@@ -207,7 +212,9 @@ class Recorder:
         if core.is_recording():
             return self._begin_window(core)
         own_code = self._own_code = self._own_code or OwnCode.of_this_process(self._own)
-        known = facts.process_facts(argv, own_code.words()) | self._facts
+        known = facts.process_facts(None if self._omits_arguments else argv, own_code.words()) | self._facts
+        if own_code.command:
+            known["command"] = own_code.command_name
         if self._run_id:
             known["run_id"] = self._run_id
             if not self._run_folder:
@@ -264,7 +271,8 @@ class Recorder:
             f"space={process_identity.number_space()};sample={self._sample_bytes};seed={self._sample_seed};"
             f"history={int(self._wants_histories)};native={int(self._native)};every={self._interval_ns};"
             f"mode={self._mode};words={self._last_words.encode().hex()};own={own_code.as_text().encode().hex()};"
-            f"limit={self._facts.get('limit_bytes', '0')};lines={self._shows_last_lines};run={self._run_id};folder="
+            f"limit={self._facts.get('limit_bytes', '0')};argv={int(not self._omits_arguments)};"
+            f"lines={self._shows_last_lines};run={self._run_id};folder="
         )
 
     def _begin_window(self, core: Any) -> str:

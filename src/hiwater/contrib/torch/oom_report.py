@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 SCHEMA = "hiwater.oom/1"
 _MOST_STACKS, _MOST_TENSORS, _MOST_FRAMES, _MOST_STREAMS = 30, 40, 40, 4
 _TORCH_FOLDER = os.sep + "torch" + os.sep
+_COMMAND = ("<string>", ownership.OWN)  # the text of `-c`, as torch calls it
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,7 +281,7 @@ def _most(report: OomReport) -> str:
 
 def _own(frames: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """The frames of the user's code; where there are none, those of other libraries than torch; else all."""
-    owners = ownership.owners([frame["file"] for frame in frames], ownership.rules(is_command=True))
+    owners = ownership.owners([frame["file"] for frame in frames], [_COMMAND, *ownership.rules()])
     own = [frame for frame, owner in zip(frames, owners, strict=True) if owner == ownership.OWN]
     return own or [frame for frame in frames if _TORCH_FOLDER not in frame["file"]] or list(frames)
 
