@@ -242,17 +242,29 @@ def test_a_reader_that_stops_is_no_fault(capture: Path) -> None:
         assert done.stderr == b"" and done.returncode in (0, 141)
 
 
-@pytest.mark.parametrize("output_format", FORMATS)
-def test_a_terminal_that_knows_ascii_only(capture: Path, output_format: str) -> None:
+EACH_FORMAT = """
+import sys
+from hiwater.cli import main
+for name in sys.argv[2:]:
+    assert main(["report", sys.argv[1], "--format", name, "-o", "-"]) == 0
+    print("--- the end of it", flush=True)
+"""
+
+
+def test_a_terminal_that_knows_ascii_only(capture: Path) -> None:
+    """One process writes all formats."""
     recording = small()
     recording.allocate(recording.path(("naïve 😀", "/é.py", 2)), 9)
     recording.fact("program", "naïve.py")
     capture.write_bytes(recording.to_bytes())
-    command = [sys.executable, "-c", PROGRAM, str(capture), "--format", output_format, "-o", "-"]
+    command = [sys.executable, "-c", EACH_FORMAT, str(capture), *FORMATS]
     plain = environment(PYTHONIOENCODING="ascii:strict", NO_COLOR="1")
     done = subprocess.run(command, env=plain, capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
-    assert done.stdout.isascii() or output_format in ("collapsed", "svg", "html", "csv")
+    shown = done.stdout.split(b"--- the end of it\n")[:-1]
+    assert len(shown) == len(FORMATS)
+    for name, text in zip(FORMATS, shown, strict=True):
+        assert text and (text.isascii() or name in ("collapsed", "svg", "html", "csv")), name
 
 
 def test_help_loads_neither_numpy_nor_rich() -> None:

@@ -35,6 +35,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("how", ENDINGS, ids=["closed", "full", "nobody reads"])
 @pytest.mark.parametrize("verb", COMMANDS)
 def test_one_line_and_no_traceback(verb: str, how: str, folder: Path) -> None:
