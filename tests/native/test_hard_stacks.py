@@ -28,6 +28,7 @@ def figures(folder: Path) -> dict[str, int]:
     return found
 
 
+@pytest.mark.once
 def test_a_signal_handler_on_a_stack_of_its_own(tmp_path: Path) -> None:
     path = record(tmp_path, "for _ in range(3): native.in_signal(10_007)\n", "--native")
     (handler,) = stacks(path, 10_007)
@@ -35,6 +36,7 @@ def test_a_signal_handler_on_a_stack_of_its_own(tmp_path: Path) -> None:
     assert {tuple(native_part(stack)) for stack in stacks(path, 10_008)} == {("in_signal", *CHAIN)}
 
 
+@pytest.mark.once
 def test_a_stack_that_the_program_has_made(tmp_path: Path) -> None:
     path = record(tmp_path, "for _ in range(3): native.in_context(10_007)\n", "--native")
     (other,) = stacks(path, 10_007)
@@ -42,6 +44,7 @@ def test_a_stack_that_the_program_has_made(tmp_path: Path) -> None:
     assert {tuple(stack[-5:]) for stack in stacks(path, 10_008)} == {("in_context", *CHAIN)}
 
 
+@pytest.mark.once
 def test_recursion_beyond_the_limit_of_a_walk(tmp_path: Path) -> None:
     """The innermost frames are there, and it is said that others are not."""
     path = record(tmp_path, """
@@ -54,6 +57,7 @@ def test_recursion_beyond_the_limit_of_a_walk(tmp_path: Path) -> None:
     assert whole[-102:] == [*["deep"] * 101, CHAIN[-1]] and "[unknown frames]" not in whole
 
 
+@pytest.mark.once
 def test_a_library_without_an_index_of_its_tables(tmp_path: Path) -> None:
     (tmp_path / "one.c").write_text("""#include <stdlib.h>
         volatile int after;
@@ -124,16 +128,19 @@ def test_an_interpreter_without_symbols(tmp_path: Path) -> None:
     assert any(frame.function.startswith(f"{name}+0x") for one in capture.end.stacks for frame in one.frames)
 
 
+@pytest.mark.once
 def test_generated_code_says_that_it_is(tmp_path: Path) -> None:
     (found,) = stacks(record(tmp_path, "native.generated(10_007)\n", "--native"), 10_007)
     assert found == ["<module>", "[unknown frames]", "[generated code]", *CHAIN]
 
 
+@pytest.mark.once
 def test_what_no_call_returns_to_is_no_generated_code(tmp_path: Path) -> None:
     (found,) = stacks(record(tmp_path, "native.jumped_to(10_007)\n", "--native"), 10_007)
     assert found == ["<module>", "[unknown frames]", *CHAIN]
 
 
+@pytest.mark.once
 def test_generated_code_has_the_names_of_its_compilers_map(tmp_path: Path) -> None:
     """A later entry of the map is of code in the place of an earlier one's."""
     path = record(tmp_path, """
@@ -167,6 +174,7 @@ pub extern "C" fn enter(bytes: usize) -> usize {
 """
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("mangling", ["v0", "legacy"])
 def test_rust(tmp_path: Path, mangling: str) -> None:
     if shutil.which("rustc") is None:
@@ -201,6 +209,7 @@ end module
 """
 
 
+@pytest.mark.once
 @pytest.mark.skipif(not compiled.has_fortran(), reason="gfortran is not installed")
 def test_fortran(tmp_path: Path) -> None:
     (tmp_path / "lib.f90").write_text(FORTRAN)

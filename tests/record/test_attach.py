@@ -225,6 +225,7 @@ def test_a_filter_of_system_calls_on_ptrace_is_refused_with_the_remedy(tmp_path:
         assert process.poll() is None
 
 
+@pytest.mark.once
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to make a namespace")
 def test_another_namespace_is_refused_without_standby_and_no_hindrance_with_it(tmp_path: Path) -> None:
     for standby in (True, False):
@@ -377,6 +378,7 @@ def test_a_main_thread_in_select_is_refused_with_the_reason(tmp_path: Path, meth
     assert not list(tmp_path.glob("*.hiw"))
 
 
+@pytest.mark.once
 @needs_gdb
 def test_a_missing_gdb_is_named(tmp_path: Path) -> None:
     with running(tmp_path, "-u", source=SELECTS) as process:
@@ -386,6 +388,7 @@ def test_a_missing_gdb_is_named(tmp_path: Path) -> None:
         assert process.poll() is None
 
 
+@pytest.mark.once
 def test_a_gdb_that_cannot_call_functions_is_not_let_near_the_process(tmp_path: Path) -> None:
     """As gdb 13 on a processor with AMX: what it had interrupted fails with an error that no program expects."""
     broken = tmp_path / "bin" / "gdb"
@@ -428,6 +431,7 @@ def test_an_interrupted_attach_begins_no_recording_later(tmp_path: Path, monkeyp
     assert not list(tmp_path.glob("hiwater-attach-*"))
 
 
+@pytest.mark.once
 @needs_gdb
 def test_a_process_with_another_debugger_is_refused(tmp_path: Path) -> None:
     with running(tmp_path, "-u", source=BUSY) as process:

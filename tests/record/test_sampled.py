@@ -72,6 +72,7 @@ def exact(tmp_path_factory: pytest.TempPathFactory) -> Capture:
     return run(tmp_path_factory.mktemp("exact"), "exact")
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("seed", range(1, 6))
 def test_every_function_and_the_whole_are_within_their_errors(tmp_path: Path, exact: Capture, seed: int) -> None:
     capture = run(tmp_path, "sampled", "--sample", "64KiB", "--sample-seed", str(seed))
@@ -110,6 +111,7 @@ work(int(os.environ["ROUNDS"]))
 """
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("step", ["100", "64KiB", "100MiB"])
 def test_blocks_of_every_size_are_counted_one_by_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
@@ -127,6 +129,7 @@ def test_blocks_of_every_size_are_counted_one_by_one(
     assert abs(of_three.allocated_bytes - without.allocated_bytes - 6 * sum(sizes)) < 20_000
 
 
+@pytest.mark.once
 def test_large_blocks_and_mappings_are_exact(tmp_path: Path) -> None:
     text = """
 import mmap
@@ -149,6 +152,7 @@ grown.extend(bytes(4_000_000))
     assert (5, "python") not in sizes  # it was reallocated, and belongs to the line that did it
 
 
+@pytest.mark.once
 def test_every_block_a_little_above_the_step_is_counted(tmp_path: Path) -> None:
     text = """
 held = []

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import compiled
-from recording import SHARE, child_environment, needs_engine
+from recording import child_environment, needs_engine, rounds
 
 pytestmark = needs_engine
 
@@ -63,7 +63,7 @@ def run(folder: Path, text: str, *arguments: str) -> str:
 
 
 def test_many_recordings_do_not_grow(tmp_path: Path) -> None:
-    run(tmp_path, AGAIN_AND_AGAIN, str(tmp_path / "again.hiw"), str(1_500 // SHARE))
+    run(tmp_path, AGAIN_AND_AGAIN, str(tmp_path / "again.hiw"), str(rounds(1_500)))
 
 
 BETWEEN = """
@@ -192,6 +192,7 @@ def test_start_and_stop_while_threads_allocate(tmp_path: Path) -> None:
         """
 import os, sys, threading, zlib
 import hiwater._core as core
+rounds = int(sys.argv[2])
 package = os.path.dirname(core.__file__)
 over = False
 def busy():
@@ -201,7 +202,7 @@ def busy():
         [str(n) for n in range(100)]
 workers = [threading.Thread(target=busy) for _ in range(3)]
 for worker in workers: worker.start()
-for _ in range(200):
+for _ in range(rounds):
     core.start(sys.argv[1], facts={}, internal_prefix=package)
     [bytes(n) for n in range(0, 5_000, 50)]
     core.self_check()
@@ -210,6 +211,7 @@ over = True
 for worker in workers: worker.join()
 """,
         str(tmp_path / "busy.hiw"),
+        str(rounds(200)),
     )
 
 

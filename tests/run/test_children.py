@@ -320,6 +320,7 @@ def test_a_child_of_a_child_is_recorded(tmp_path: Path) -> None:
     assert all(capture.facts["ppid"].isdigit() for capture in found)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("sample", [(), ("--sample", "4KiB")], ids=["exact", "sampled"])
 def test_short_children_beyond_the_first_leave_a_row_each(tmp_path: Path, sample: tuple[str, ...]) -> None:
     text = """
@@ -433,6 +434,7 @@ def test_forks_beside_threads_that_allocate_all_end_and_are_recorded(tmp_path: P
     assert all(row["total_bytes"] >= 100_000 for row in ended)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     ("prevent", "why"),
     [
@@ -498,6 +500,7 @@ os.waitpid(pid, 0)
 """
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("options", [(), ("--sample", "64KiB")])
 def test_the_recorders_thread_of_a_forked_child_begins_once_the_child_is_worth_it(
     tmp_path: Path, options: tuple[str, ...]
@@ -538,6 +541,7 @@ os.waitpid(pid, 0)
 """
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("options", [(), ("--sample", "64KiB")])
 @pytest.mark.parametrize("kind", ["object", "resized", "native"])
 def test_the_recorders_thread_begins_in_a_forked_child_that_makes_few_objects_and_grows(
@@ -561,6 +565,7 @@ START_A_CHILD = {
 }
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("start", START_A_CHILD.values(), ids=list(START_A_CHILD))
 def test_a_program_that_only_waits_for_its_child_is_still_watched(tmp_path: Path, start: str) -> None:
     """For it, there are samples, last words and answers to requests. It asks for no memory, and its recorder's

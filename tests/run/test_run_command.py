@@ -139,6 +139,7 @@ def test_a_fault_at_the_end_does_not_change_the_ending(tmp_path: Path) -> None:
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.once
 def test_a_full_disk_is_said_before_the_program_runs(tmp_path: Path) -> None:
     done = hiwater(tmp_path, "run", "-o", "a.hiw", "-c", "print('ran')", mode="no-space")
     assert done.returncode == 125
@@ -193,6 +194,7 @@ def test_a_program_that_closed_its_stderr_ends_as_it_should(tmp_path: Path) -> N
         assert hiwater(tmp_path, "run", "-o", "a.hiw", "-c", source).returncode == 0
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     ("words", "code", "reason"),
     [
@@ -262,6 +264,7 @@ def test_a_script_with_a_fault_in_its_syntax_is_not_recorded(tmp_path: Path) -> 
     assert not list(tmp_path.glob("*.hiw"))
 
 
+@pytest.mark.once
 def test_help_goes_to_stdout_with_examples(tmp_path: Path) -> None:
     done = hiwater(tmp_path, "run", "--help")
     assert (done.returncode, done.stderr) == (0, "")
@@ -270,6 +273,7 @@ def test_help_goes_to_stdout_with_examples(tmp_path: Path) -> None:
     assert hiwater(tmp_path).returncode == 2
 
 
+@pytest.mark.once
 def test_colour_only_where_it_is_wanted(tmp_path: Path) -> None:
     assert "\x1b[" in hiwater(tmp_path, "run", "-c", "pass", environment={"FORCE_COLOR": "1"}).stderr
     assert (
@@ -344,6 +348,7 @@ def test_everything_after_the_program_is_the_programs_own() -> None:
     assert parse("--output=x.hiw", "-").output == "x.hiw"
 
 
+@pytest.mark.once
 def test_the_command_line_comes_before_the_environment_and_the_file(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text('[tool.hiwater]\noutput = "file.hiw"\nargv = false\nquiet = true\n')
     inner = tmp_path / "deep" / "er"
@@ -358,6 +363,7 @@ def test_the_command_line_comes_before_the_environment_and_the_file(tmp_path: Pa
     )
 
 
+@pytest.mark.once
 def test_settings_that_make_no_sense_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="quiet"):
         parse("a.py", environment={"HIWATER_QUIET": "perhaps"})

@@ -92,6 +92,7 @@ DEATHS = {
 }  # fmt: skip
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("death", DEATHS)
 def test_a_killed_program_dies_of_the_same_signal_and_its_capture_names_it(tmp_path: Path, death: str) -> None:
     code, name, ended_by = DEATHS[death]
@@ -212,6 +213,7 @@ def test_exec_ends_the_recording(tmp_path: Path) -> None:
     assert executed["process"]["pid"] == said["process"]["pid"]
 
 
+@pytest.mark.once
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to make a namespace")
 def test_the_first_process_of_a_namespace_survives_what_it_survives_without_hiwater(tmp_path: Path) -> None:
     code = "import os, signal\nos.kill(1, signal.SIGTERM)\nprint(os.getpid())"
@@ -224,6 +226,7 @@ def test_the_first_process_of_a_namespace_survives_what_it_survives_without_hiwa
     assert ended(tmp_path) == ("exit", 0)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("death", ["SIGSEGV", "os.abort", "overflow"])
 def test_a_core_is_dumped_as_without_hiwater(tmp_path: Path, death: str) -> None:
     code = f"import resource\nresource.setrlimit(resource.RLIMIT_CORE, (2**20,) * 2)\n{DEATHS[death][0]}"
