@@ -440,7 +440,7 @@ def run_of(tmp_path: Path, children: int) -> Iterator[tuple[Viewer, list[subproc
 
 def held_in_line(rows: list[Row], line: int) -> int:
     return sum(
-        row.bytes for row in rows if row.frame is not None and (row.frame.file, row.frame.line) == ("<-c>", line)
+        row.bytes for row in rows if row.frame is not None and (row.frame.file, row.frame.line) == ("<string>", line)
     )
 
 
