@@ -124,6 +124,7 @@ def of_static(page: str) -> Figures:
     text = html.unescape(re.sub(r"<[^>]*>", " ", page.partition('<main class="summary">')[2].partition("</main>")[0]))
     return found(
         re.sub(r"\s+", " ", text),
+        SENTENCE,
         r"allocated at its peak (?P<allocated>SIZE) (?P<allocated_accuracy>PHRASE) · requested bytes · "
         r"(?P<blocks>[\d,]+) blocks",
         r"resident at its peak (?P<resident>SIZE) (?P<resident_accuracy>PHRASE), and (?P<overhead>SIZE) "

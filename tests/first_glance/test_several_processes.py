@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 import textwrap
@@ -58,6 +59,18 @@ def test_lines_of_different_commands_are_not_added_up(tmp_path: Path) -> None:
     leads = re.search(r"most at (<-c [0-9a-f]{4}>):1 in <module>: 60\.0 MiB", said[1])
     assert leads, said[1]
     assert f"most at {leads[1]}:1 in <module>: 30.0 MiB (100.0 %)" in said[2]
+
+
+def test_a_page_without_scripts_begins_with_the_last_lines_of_the_run(tmp_path: Path) -> None:
+    (tmp_path / "main.py").write_text(COMMANDS)
+    said = run_hiwater("run", "-o", "run.hiw", "main.py", folder=tmp_path, check=True).stderr.splitlines()
+    page = run_hiwater("report", "run.hiw", "--html", "-o", "-", folder=tmp_path, check=True).stdout
+    summary = html.unescape(page.partition('<main class="summary">')[2].partition("</main>")[0])
+    *first, capture = [line.removeprefix("hiwater: ") for line in said]
+    assert capture.startswith("capture ") and len(first) == 4
+    assert [line for line in first if f"<p>{line}</p>" not in summary] == []
+    _, _, highest = first[2].partition("; most")
+    assert f"<p><b>30.0 MiB allocated at the peak; most{highest}</b></p>" in summary
 
 
 @pytest.mark.parametrize("options", [(), ("--sample", "64KiB")], ids=["exact", "sampled"])

@@ -17,10 +17,9 @@ from hiwater.report.request import Report
 
 
 def write(reports: Sequence[Report], stream: TextIO, source: str = "own") -> None:
-    """Write the page of these captures; it shows the first one. `source` chooses the source text in it: "own", "all"
-    or "none"."""
+    """Write the page of these captures. `source` chooses the source text in it: "own", "all" or "none"."""
     # Made before the data, which is large.
-    title, summary = printable(reports[0].title, 80), list(static_summary.lines(reports[0]))
+    title, summary = printable(reports[0].title, 80), list(static_summary.lines(reports))
     write_page(stream, title, summary, page_data.packed(reports, source))
 
 

@@ -6,19 +6,21 @@ Colours are given twice, as attributes and as classes, because some sites allow 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from html import escape
 
 import numpy as np
 
 from hiwater._os.headline import BEFORE
 from hiwater.analysis.diff import MatchedComparison
-from hiwater.analysis.user_lines import rank_lines
+from hiwater.analysis.user_lines import Ranking, rank_lines
 from hiwater.capture.format import COUNTED_KINDS
 from hiwater.capture.paths import Ints
 from hiwater.report.diff_request import DiffReport, figure_words, headline, resident_exactness, snapshot_words
 from hiwater.report.formatting import KIND_WORDS, frame_text, printable, seconds, share, signed_size, size
-from hiwater.report.request import Report
+from hiwater.report.headline import headline as first_sentence
+from hiwater.report.request import Report, run_of
+from hiwater.report.text import processes
 from hiwater.report.text.device_history import source_words
 
 _WIDTH, _HEIGHT, _LEFT, _FOOT = 1000, 200, 70, 20
@@ -31,13 +33,23 @@ _NO_SCRIPTS = (
 )
 
 
-def lines(report: Report) -> Iterator[str]:
+def lines(reports: Sequence[Report]) -> Iterator[str]:
+    """What the text report begins with, and of several processes the one with the highest peak."""
+    run = run_of(reports)
+    is_run = run.is_of_several and not any(report.capture.device for report in reports)
+    report = processes.worst_first(reports)[0] if is_run else reports[0]
+    folder, is_timeline = report.capture.facts.get("cwd", ""), report.capture.is_timeline
+    ranking = None if is_timeline else rank_lines(report.capture.tables, report.holdings)
     yield '<main class="summary">\n'
+    if is_run:
+        yield from (f"<p>{escape(text)}</p>\n" for text, _ in processes.first_lines(reports, run, folder))
     yield f'<h1>{escape(printable(report.title, 120))}</h1>\n<p class="muted">{escape(_facts(report))}</p>\n'
+    if ranking is not None:
+        yield f"<p><b>{escape(first_sentence(report, ranking, folder))}</b></p>\n"
     yield f'<dl class="figures">{"".join(_figures(report))}</dl>\n'
     yield from _drawing(report)
-    if not report.capture.is_timeline:
-        yield from _table(report)
+    if ranking is not None:
+        yield from _table(report, ranking)
     yield f"{_NO_SCRIPTS}</main>"
 
 
@@ -175,7 +187,7 @@ def _steps(x: np.ndarray[tuple[int], np.dtype[np.float64]], y: np.ndarray[tuple[
     return "M" + "L".join(f"{one:.1f} {other:.1f}" for one, other in zip(x.tolist(), y.tolist(), strict=True))
 
 
-def _table(report: Report) -> Iterator[str]:
+def _table(report: Report, ranking: Ranking) -> Iterator[str]:
     whole = report.holdings.total_bytes
     yield f"<h2>Your lines, {escape(report.snapshot_words)}</h2>\n"
     yield (
@@ -186,7 +198,7 @@ def _table(report: Report) -> Iterator[str]:
         '<th scope="col">Blocks</th><th scope="col" class="wide">Line of your code, with everything it'
         " called</th></tr></thead>\n<tbody>\n"
     )
-    for line in rank_lines(report.capture.tables, report.holdings).rows[:_LINES]:
+    for line in ranking.rows[:_LINES]:
         untouched = size(line.untouched_bytes) if line.untouched_bytes else ""
         yield (
             f"<tr><td>{size(line.bytes)}</td><td>{share(line.bytes, whole)}</td><td>{untouched}</td>"
