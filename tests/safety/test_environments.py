@@ -41,8 +41,8 @@ def entry(folder: Path, *, mode: int = 0o666) -> dict[str, str]:
     own = OwnCode.of_this_process(()).as_text().encode().hex()
     this = process_identity.this_process()
     run = f"by={this};first={this};space={process_identity.number_space()}"
-    options = f"{run};sample=0;seed=1;history=0;native=0;every=0;mode={mode};words={words};own={own};limit=0;argv=1;lines=;run=x"
-    fields = f"{options};folder={folder / 'run.hiw.d'}"
+    options = f"{run};sample=0;seed=1;history=0;native=0;every=0;mode={mode};words={words};own={own};limit=0;argv=1"
+    fields = f"{options};lines=;run=x;folder={folder / 'run.hiw.d'}"
     return {"HIWATER_RUN": fields}
 
 
