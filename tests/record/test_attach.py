@@ -20,7 +20,7 @@ import pytest
 import compiled
 import hiwater
 from children import hiwater_command, run_hiwater
-from hiwater.cli import gdb, injected
+from hiwater.cli import attach, gdb, injected
 from recording import child_environment, needs_engine
 from waiting import wait_until
 
@@ -43,6 +43,22 @@ while True:
     kept.append(bytearray(1000))
     kept[:] = kept[-1000:]
 """
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        (["python", "/v/bin/hiwater", "run", "--standby", "srv/serve.py", "run"], "serve"),
+        (["python", "-m", "hiwater", "run", "-o", "a.hiw", "--standby", "-m", "shop.serve"], "shop.serve"),
+        (["python", "-X", "dev", "serve.py"], "serve"),
+        (["python", "/v/bin/gunicorn", "shop:app"], "gunicorn"),
+        (["python", "-c", "import shop"], "command"),
+        (["python"], "process"),
+        ([], "process"),
+    ],
+)
+def test_a_capture_that_nobody_named_is_called_by_the_program(command: list[str], name: str) -> None:
+    assert attach.program_name(command) == name
 
 
 def does_gdb_call() -> bool:

@@ -8,17 +8,22 @@ from __future__ import annotations
 
 import argparse
 import os
+from contextlib import suppress
 
 from hiwater._os import control_request, procfs
 from hiwater._os.durations import parse_duration
+from hiwater._os.settings import Settings
 from hiwater._os.sizes import format_size, parse_size
 from hiwater.capture import destination
 from hiwater.cli import gdb, injected, remote_exec
 from hiwater.cli.messages import say
-from hiwater.errors import AttachRefused, NoSuchProcess
+from hiwater.cli.run_arguments import RunArguments
+from hiwater.errors import AttachRefused, NoSuchProcess, UsageError
+from hiwater.recording.own_code import program_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Any
 
     from hiwater.cli.parsing import Parser
@@ -76,9 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Attach, and return the exit code. Raises HiwaterError."""
     if arguments.sample is not None:
         parse_size(arguments.sample)
-    argv = procfs.command_of(arguments.pid)
-    program = os.path.basename(argv[1] if len(argv) > 1 and not argv[1].startswith("-") else "process")
-    pattern = arguments.output or destination.default_pattern(os.path.splitext(program)[0])
+    pattern = arguments.output or destination.default_pattern(program_name(procfs.command_of(arguments.pid)))
     output = destination.absolute(destination.expand(pattern, arguments.pid))
     destination.check(output)
     request = {
@@ -91,6 +94,20 @@ def run(arguments: argparse.Namespace) -> int:
             f"process {arguments.pid} is being recorded into {answer['path']}: `hiwater detach {arguments.pid}` ends it"
         )
     return 0
+
+
+def program_name(command: Sequence[str]) -> str:
+    """What the process with this command line runs, as `hiwater run` names captures; of `hiwater run`, its
+    program."""
+    kind, program = program_of(command[1:])
+    if os.path.basename(program) == "hiwater" and "run" in command:
+        found = RunArguments(Settings({}, None))
+        with suppress(UsageError):
+            found.read(command[command.index("run") + 1 :])
+        kind, program = found.kind, found.program
+    if kind == "script":
+        program = os.path.splitext(os.path.basename(program))[0]
+    return "command" if kind == "command" else program or "process"
 
 
 def detach(arguments: argparse.Namespace) -> int:

@@ -89,7 +89,7 @@ class OwnCode:
     def add_program(self, arguments: Sequence[str]) -> None:
         """Add what the interpreter runs, by its arguments: a module, the package that a console script imports, or
         the text of `-c`."""
-        kind, program = _program(arguments[1:])
+        kind, program = program_of(arguments[1:])
         if kind == "command":
             if not program.startswith("from multiprocessing."):  # its own start of a child
                 self.command = program
@@ -150,7 +150,7 @@ def _settings() -> list[str]:
         return []
 
 
-def _program(words: Sequence[str]) -> tuple[str, str]:
+def program_of(words: Sequence[str]) -> tuple[str, str]:
     """What an interpreter with these arguments runs: "module", "command" or "script" and its name, text or path; ""
     for neither."""
     rest = iter(words)
