@@ -202,7 +202,8 @@ def test_a_program_that_closed_its_stderr_ends_as_it_should(tmp_path: Path) -> N
         (["-m", "no_such_module"], 127, "No module named no_such_module"),
         (["-m", "package"], 126, "'package' is a package and cannot be directly executed"),
         (["empty"], 126, "can't find '__main__' module"),
-        (["binary"], 126, "not Python source: it contains null bytes"),
+        (["binary"], 126, "not Python source: it contains null bytes; hiwater runs only Python programs"),
+        ([sys.executable, "good.py"], 126, "it contains null bytes; leave it out: hiwater runs the program after it"),
         pytest.param(
             ["latin.py"],
             126,

@@ -167,13 +167,18 @@ def _on_path(name: str) -> str:
             start = _read(path)[:_START_BYTES]
             if start.startswith(b"#!") and b"python" in start:
                 return path
-            raise hiwater.errors.NotRunnable(
-                f"{name!r} is {path}, which is not a Python program",
-                "hiwater runs only Python programs; `hiwater sample --` watches any",
-            )
+            raise hiwater.errors.NotRunnable(f"{name!r} is {path}, which is not a Python program", _instead_of(name))
     raise hiwater.errors.NotFound(
         f"there is no file {name!r}, and no program of this name on PATH", "check the name, or use -m for a module"
     )
+
+
+def _instead_of(program: str) -> str:
+    """What to do where a program that is not Python's was given."""
+    name = os.path.basename(program)
+    if name.startswith("python") and not name[len("python") :].strip("0123456789."):
+        return "leave it out: hiwater runs the program after it, with the Python that hiwater is installed in"
+    return "hiwater runs only Python programs; `hiwater sample --` watches any"
 
 
 def _container(path: str, absolute: str, arguments: Sequence[str]) -> Target:
@@ -221,9 +226,7 @@ def _read(path: str) -> bytes:
 
 def _compile(path: str, source: bytes) -> CodeType:
     if b"\0" in source:
-        raise hiwater.errors.NotRunnable(
-            f"{path!r} is not Python source: it contains null bytes", "hiwater runs only Python programs"
-        )
+        raise hiwater.errors.NotRunnable(f"{path!r} is not Python source: it contains null bytes", _instead_of(path))
     try:
         return _code_of(source, path)
     except SyntaxError as error:
