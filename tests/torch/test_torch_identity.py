@@ -127,6 +127,16 @@ OPTIMIZERS = {
 }
 
 
+@pytest.fixture(scope="module", autouse=True)
+def nothing_is_searched_that_was_there_before():
+    """To collect and to search the million objects of torch and of other tests is most of the time of a test here.
+    test_torch_tensors.py has reports that search them."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
 @pytest.fixture(autouse=True)
 def nothing_left_of_other_tests():
     gc.collect()
