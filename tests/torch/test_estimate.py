@@ -30,7 +30,10 @@ MIB = 2**20
 HOPPERS = 2 * 32 * MIB  # the workspaces of cuBLAS, of forward's thread and of autograd's
 SEEN = [name for name in models.MODELS if name != "lstm"]
 # Compared with the CPU's own operators: the profiler's trace, a plain loop, no code in common with the estimate.
-pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning"),
+    pytest.mark.usefixtures("older_objects_are_hidden"),
+]
 
 
 @pytest.fixture(autouse=True)

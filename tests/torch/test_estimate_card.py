@@ -17,7 +17,10 @@ from hiwater.errors import StepNeedsValues  # noqa: E402
 
 MIB = 2**20
 WORKSPACES = "cuBLAS workspaces"
-pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning"),
+    pytest.mark.usefixtures("older_objects_are_hidden"),
+]
 
 
 def estimate(*arguments, **options):

@@ -12,7 +12,10 @@ import estimate_models as models  # noqa: E402
 import hiwater.contrib.torch  # noqa: E402
 from hiwater.contrib.torch.estimate.recurrent import Network  # noqa: E402
 
-pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning"),
+    pytest.mark.usefixtures("older_objects_are_hidden"),
+]
 
 # Kind, inputs, hidden, layers, directions, batch, length, type, dropout; then the bytes of reserve, workspace of
 # inference and workspace of training that torch 2.11 requested for cuDNN 9.19 on an H100.

@@ -17,7 +17,10 @@ from hiwater.errors import StepNeedsValues  # noqa: E402
 
 HERE = os.path.basename(__file__)
 WIDTH = 64
-pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning"),
+    pytest.mark.usefixtures("older_objects_are_hidden"),
+]
 
 
 def built(build, **options):

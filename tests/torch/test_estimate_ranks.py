@@ -27,6 +27,7 @@ ON_H100 = next(
 pytestmark = [
     pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning"),
     pytest.mark.skipif(torch.__version__ < "2.9", reason="the rows were measured with torch 2.11"),
+    pytest.mark.usefixtures("older_objects_are_hidden"),
 ]
 WIDTH = 1024
 

@@ -23,6 +23,7 @@ SMALL = [name for name in models.MODELS if name != "lstm"]
 pytestmark = [
     pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning"),
     pytest.mark.skipif(torch.__version__ < "2.9", reason="the rows were measured with torch 2.11"),
+    pytest.mark.usefixtures("older_objects_are_hidden"),
 ]
 
 

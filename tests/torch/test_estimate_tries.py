@@ -14,7 +14,10 @@ from torch import nn  # noqa: E402
 import estimate_models as models  # noqa: E402
 import hiwater.contrib.torch  # noqa: E402
 
-pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning"),
+    pytest.mark.usefixtures("older_objects_are_hidden"),
+]
 
 
 class Plain(models.Checkpointed):

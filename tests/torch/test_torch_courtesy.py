@@ -18,7 +18,10 @@ from hiwater.contrib.torch.courtesy import Courtesy  # noqa: E402
 from hiwater.contrib.torch.records import Category, TensorView  # noqa: E402
 from hiwater.errors import CourtesyFailed, MemoryYielded  # noqa: E402
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # torch's own warnings are no concern here
+pytestmark = [
+    pytest.mark.filterwarnings("ignore"),  # torch's own warnings are no concern here
+    pytest.mark.usefixtures("older_objects_are_hidden"),
+]
 
 
 class Everything(nn.Module):

@@ -15,7 +15,10 @@ from hiwater.contrib.torch import walk  # noqa: E402
 from hiwater.contrib.torch.records import Category  # noqa: E402
 from torch_truth import allocated_by_cpu  # noqa: E402
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # the profiler and torch warn of what is no concern here
+pytestmark = [
+    pytest.mark.filterwarnings("ignore"),  # the profiler and torch warn of what is no concern here
+    pytest.mark.usefixtures("older_objects_are_hidden"),
+]
 
 
 class Attention(nn.Module):
@@ -125,16 +128,6 @@ OPTIMIZERS = {
     "adamw-foreach": lambda parameters: torch.optim.AdamW(parameters, foreach=True),
     "adamw-fused": lambda parameters: torch.optim.AdamW(parameters, fused=True),
 }
-
-
-@pytest.fixture(scope="module", autouse=True)
-def nothing_is_searched_that_was_there_before():
-    """To collect and to search the million objects of torch and of other tests is most of the time of a test here.
-    test_torch_tensors.py has reports that search them."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 @pytest.fixture(autouse=True)

@@ -29,7 +29,10 @@ from hiwater.contrib.torch.records import Category, TensorView  # noqa: E402
 from hiwater.contrib.torch.storages import Place  # noqa: E402
 from hiwater.errors import BadRequest  # noqa: E402
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # torch warns of beta features that are used here on purpose
+pytestmark = [
+    pytest.mark.filterwarnings("ignore"),  # torch warns of beta features that are used here on purpose
+    pytest.mark.usefixtures("older_objects_are_hidden"),
+]
 _TP_CLEAR = 192  # where a type keeps what the collector calls, on 64 bits
 HELD_BY_THIS_MODULE = {"cache": [torch.full((77,), 1.0)]}
 
