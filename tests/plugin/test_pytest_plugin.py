@@ -1,6 +1,7 @@
-"""The pytest plugin, in pytest runs of their own: each is a process, as users have it."""
+"""The pytest plugin, in pytest runs of their own: each is a process, which has imported pytest and no more."""
 
 import json
+import os
 import re
 import sys
 import textwrap
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import hiwater.capture.model  # here, because pytester forgets what a test imports, and numpy cannot be loaded twice
+import warm_reader
 from hiwater.contrib.pytest_plugin import measuring
 from hiwater.contrib.pytest_plugin.limits import Wanted
 from recording import needs_engine
@@ -29,12 +31,9 @@ def run(pytester, monkeypatch):
 
     def run(code, *arguments, file="test_it.py"):
         Path(file).write_text("import pytest, threading, asyncio, unittest\nKEPT = []\n" + textwrap.dedent(code))
-        start = "import sys, pytest; sys.exit(pytest.main(sys.argv[1:]))"
-        result = pytester.run(
-            sys.executable, "-c", start, "-p", "hiwater", "-p", "no:monitor", "-p", "no:cacheprovider", "-rA", "-q",
-            file, *arguments
-        )  # fmt: skip
-        text = f"{result.stdout.str()}\n{result.stderr.str()}"
+        words = ["-p", "hiwater", "-p", "no:monitor", "-p", "no:cacheprovider", "-rA", "-q", file, *arguments]
+        done = warm_reader.run("pytest", words, pytester.path, os.environ, ("pytest",))
+        text = f"{done.stdout}\n{done.stderr}"
         words = ("PASSED", "FAILED", "ERROR", "SKIPPED", "XFAIL", "XPASS")
         lines = [line.split() for line in text.splitlines() if line.partition(" ")[0] in words and "::" in line]
         return {line[1].rpartition("::")[2]: line[0].lower() for line in lines}, text
