@@ -184,3 +184,14 @@ def test_what_a_process_touches_after_it_has_given_shared_memory_back_is_its_own
     before, at_160_ms = (int(track.last_at(np.array([BEGAN + at_ms * MILLISECOND]))[0]) for at_ms in (50, 160))
     assert before == 30 * MIB
     assert at_160_ms >= 50 * MIB
+
+
+def test_the_error_of_a_sum_is_no_larger_than_the_distance_to_what_processes_surely_held() -> None:
+    """At its highest instant nothing is known of what the second process holds until it is read again."""
+    first, second = recorded(1, 0, 0, 2 * MIB), recorded(2, 0, 0, 0)
+    for one, samples in ((first, ((0, 50), (100, 51), (102, 2))), (second, ((0, 12), (99, 12), (103, 0)))):
+        for at_ms, resident in samples:
+            one.now_ns = at_ms * MILLISECOND
+            one.sample(resident * MIB)
+    found = Machine([in_memory(ended(first)), in_memory(ended(second))]).resident
+    assert found is not None and found.bytes == (51 + 12) * MIB and found.error_bytes == MIB

@@ -155,7 +155,10 @@ def _highest(found: Sequence[Track], small: Sequence[Track]) -> Instant | None:
     times, highest = _sum_over_time([track.highest_steps for track in known])
     possible = int((highest + _most_moving(known, times)).max())
     possible = possible if at_most is None else min(possible, at_most)
-    error = max(best.error_bytes + most - best.bytes, possible - best.bytes)
+    # At some instant they surely held this much together, whatever is not known of the best one.
+    surely = int(_sum_over_time([track.lowest_steps for track in known])[1].max())
+    lower = min(best.error_bytes + most - best.bytes, best.bytes - surely)
+    error = max(lower, possible - best.bytes)
     return replace(best, error_bytes=error, at_most_bytes=at_most, processes=best.processes + others)
 
 

@@ -62,6 +62,14 @@ class Track:
         most = self.most if self.most is not None else np.maximum(self.bytes, np.append(self.bytes[1:], 0))
         return self.at_ns, most, self.end_ns
 
+    @property
+    def lowest_steps(self) -> tuple[Ints, Ints, int]:
+        """The same with the lowest that may have been until the next time, or before the highest moment of a slice."""
+        lowest = np.minimum(self.bytes, np.append(self.bytes[1:], self.bytes[-1]))
+        lowest = lowest if self.least is None else np.minimum(lowest, self.least)
+        unmeasured = 0 if self.unmeasured is None else np.maximum(self.unmeasured, np.append(self.unmeasured[1:], 0))
+        return self.at_ns, np.maximum(0, lowest - unmeasured), self.end_ns
+
     def lasting(self) -> Track:
         """The same, with an end behind its last moment."""
         return replace(self, end_ns=max(self.end_ns, int(self.at_ns[-1]) + 1))
