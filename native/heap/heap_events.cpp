@@ -184,27 +184,22 @@ template <Kind kKind>
 void* Recorder::record_biased_native(Thread& t, LiveTable::Region* region, void* block, std::size_t bytes) noexcept {
     if (t.native == nullptr) return record_biased_rare<kKind>(t, region, block, bytes);
     const auto* const here = static_cast<const std::uintptr_t*>(__builtin_frame_address(0));
-    const std::uintptr_t caller = here[1], stack_pointer = reinterpret_cast<std::uintptr_t>(here + 2);
-    const std::uint32_t account = t.native->account_at({caller, stack_pointer, t.top, t.top->place}, t, kKind);
+    const KnownWalks::Key key{here[1], address_of(here + 2), t.top->place, kKind};
+    const std::uint32_t account = t.native->account_at(key, t);
     if (!charge_known<kKind>(t, region, address_of(block), bytes, account)) [[unlikely]]
-        return record_biased_walk<kKind>(t, region, block, bytes, caller, stack_pointer);
+        return record_biased_walk<kKind>(t, region, block, bytes, {key, here[0], account});
     return block;
 }
 
-// The same where the first walk that comes to mind is another. What a walk is done for, and what a known one says, is
-// kept for NativeFrames::learn().
+// The same where no walk is known that would be the same, or the tables need more.
 template <Kind kKind>
 void* Recorder::record_biased_walk(Thread& t, LiveTable::Region* region, void* block, std::size_t bytes,
-                                   std::uintptr_t caller, std::uintptr_t stack_pointer) noexcept {
-    NativeStack& stack = *t.native;
-    stack.asked = {caller, stack_pointer, t.top, t.top->place};
-    stack.answer = stack.account_of_any(t, kKind);
-    if (stack.answer == 0) guarded([&] { stack.answer = account_of_known_walk(t, kKind); });
-    if (charge_known<kKind>(t, region, address_of(block), bytes, stack.answer)) {
-        stack.asked.address = 0;
-        return block;
-    }
-    return record_biased_rare<kKind>(t, region, block, bytes);
+                                   const NativeStack::Wanted& wanted) noexcept {
+    if (bytes >= kAsksAgain || t.top->is_internal()) return record_biased_rare<kKind>(t, region, block, bytes);
+    std::uint32_t account = wanted.known;
+    if (account == 0 || bytes >= t.native->known_below)
+        guarded([&] { account = account_of_unknown_walk(t, kKind, wanted); });
+    return finish_biased<kKind>(t, region, block, bytes, account);
 }
 
 template void* Recorder::record_biased_native<Kind::python>(Thread&, LiveTable::Region*, void*, std::size_t) noexcept;
@@ -216,9 +211,16 @@ void* Recorder::record_biased_rare(Thread& t, LiveTable::Region* region, void* b
         Lock::leave_fast_path(t.ticket);
         return record_locked(block, bytes, kKind);
     }
-    const std::uintptr_t address = address_of(block);
     std::uint32_t account = t.top->account[static_cast<std::uint32_t>(kKind)];
     if (account == 0) guarded([&] { account = account_at_top(t, kKind); });
+    return finish_biased<kKind>(t, region, block, bytes, account);
+}
+
+// The account is found, or there is none.
+template <Kind kKind>
+[[gnu::always_inline]] inline void* Recorder::finish_biased(Thread& t, LiveTable::Region* region, void* block,
+                                                            std::size_t bytes, std::uint32_t account) noexcept {
+    const std::uintptr_t address = address_of(block);
     if (!LiveTable::has_room(region, address, bytes)) guarded([&] { live_.room_for(address, bytes); });
     if (account != 0 && is_on()) [[likely]] {
         insert_block(region, address, bytes, account);

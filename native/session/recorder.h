@@ -330,10 +330,10 @@ private:
     void intern_slot(Thread& t, const hw_slot& slot, std::uint64_t key, Thread::Edge* edge);
     std::uint32_t account_at_top(Thread& t, capture::Kind kind);
     std::uint32_t account_of_native_frames(Thread& t, capture::Kind kind);
+    std::uint32_t account_of_unknown_walk(Thread& t, capture::Kind kind, const NativeStack::Wanted& wanted);
     std::uint32_t opened_account(std::uint32_t node, capture::Kind kind);
-    std::uint32_t account_of_known_walk(Thread& t, capture::Kind kind);
-    std::uint32_t account_of_joint(NativeStack::Joint& joint, capture::Kind kind);
-    NativeStack::Joint* native_joint(Thread& t, std::uint32_t walk);
+    NativeStack::Joint* native_joint(Thread& t);
+    std::uint32_t charged_python_node(Thread& t, NativeStack& stack);
     bool is_owned(std::uint32_t node) const;
     std::uint64_t starter_of(ThreadId id);
     bool find_wait(Thread& t);
@@ -366,7 +366,10 @@ private:
                                                  std::size_t bytes) noexcept;
     template <capture::Kind kKind>
     [[gnu::noinline]] void* record_biased_walk(Thread& t, LiveTable::Region* region, void* block, std::size_t bytes,
-                                               std::uintptr_t caller, std::uintptr_t stack_pointer) noexcept;
+                                               const NativeStack::Wanted& wanted) noexcept;
+    template <capture::Kind kKind>
+    void* finish_biased(Thread& t, LiveTable::Region* region, void* block, std::size_t bytes,
+                        std::uint32_t account) noexcept;
     template <capture::Kind kKind>
     bool charge_known(Thread& t, LiveTable::Region* region, std::uintptr_t address, std::size_t bytes,
                       std::uint32_t account) noexcept;

@@ -90,6 +90,22 @@ public:
         return id;
     }
 
+    // A child that has none itself. A node mostly has few of them, soon after it was made: these are linked to it, and
+    // in no hash table.
+    std::uint32_t joint(std::uint32_t parent, std::uint32_t code, std::uint32_t line) {
+        const capture::NodeRecord record{parent, code, line, 0};
+        if (parent + 1 == nodes_.size() || same(nodes_[parent + 1], record)) return child(parent, code, line);
+        std::uint32_t linked = 0;
+        for (std::uint32_t id = link_of(parent); id != 0; id = link_of(id), ++linked)
+            if (same(nodes_[id], record)) return id;
+        if (linked == kMostLinked) return child(parent, code, line);
+        const auto id = static_cast<std::uint32_t>(nodes_.size());
+        if (id >= links_.size()) links_.resize(id + 1);
+        nodes_.append(record);
+        links_[id] = links_[parent];
+        return links_[parent] = id;
+    }
+
     // The code of this kind and function without a file, or 0: nothing is added.
     std::uint32_t find_code(std::string_view function, capture::CodeKind kind) const {
         const std::uint32_t text = find_string(function, hash_text(function)), no_file = find_string({}, hash_text({}));
@@ -131,28 +147,39 @@ public:
         code_set_.reset();
         node_set_.reset();
         by_address_.reset();
+        links_.reset();
     }
     std::size_t own_bytes() const {
-        return string_set_.own_bytes() + code_set_.own_bytes() + node_set_.own_bytes() + by_address_.own_bytes();
+        return string_set_.own_bytes() + code_set_.own_bytes() + node_set_.own_bytes() + by_address_.own_bytes() +
+               links_.capacity_bytes();
     }
 
     // O(everything). Every parent is older than its child, every reference in range, every record found by its own key.
     bool is_consistent() const {
-        std::uint32_t behind = 0;
+        std::uint32_t in_no_set = 0;
         for (std::uint32_t id = 1; id < nodes_.size(); ++id) {
             const capture::NodeRecord& n = nodes_[id];
             if (n.parent >= id || n.code == 0 || n.code >= codes_.size()) return false;
             const bool is_in_set = node_set_.find(hash_node(n), [&](std::uint32_t other) { return other == id; }) != 0;
-            if (is_in_set == is_behind_parent(id)) return false;
-            behind += is_behind_parent(id) ? 1 : 0;
+            const bool is_found = is_behind_parent(id) || is_linked(id);
+            if (is_in_set == is_found) return false;
+            in_no_set += is_found ? 1 : 0;
         }
         for (std::uint32_t id = 1; id < codes_.size(); ++id)
             if (codes_[id].function >= strings_.size() || codes_[id].file >= strings_.size()) return false;
-        return node_set_.size() + behind + 1 == nodes_.size() && code_set_.size() + 1 == codes_.size();
+        return node_set_.size() + in_no_set + 1 == nodes_.size() && code_set_.size() + 1 == codes_.size();
     }
 
 private:
+    static constexpr std::uint32_t kMostLinked = 8;
+
     bool is_behind_parent(std::uint32_t id) const { return nodes_[id].parent + 1 == id; }
+    std::uint32_t link_of(std::uint32_t id) const { return id < links_.size() ? links_[id] : 0; }
+    bool is_linked(std::uint32_t id) const {
+        std::uint32_t linked = link_of(nodes_[id].parent);
+        while (linked != 0 && linked != id) linked = link_of(linked);
+        return linked != 0;
+    }
     std::uint32_t find_string(std::string_view text, std::uint64_t hash) const {
         return string_set_.find(hash, [&](std::uint32_t id) { return text_of(id) == text; });
     }
@@ -199,6 +226,7 @@ private:
     capture::FileTable<capture::NodeRecord> nodes_;
     IdSet string_set_, code_set_, node_set_;
     AddressMap by_address_;
+    PageVector<std::uint32_t> links_;  // of a node: its latest linked child; of such a child: the one before
 };
 
 }  // namespace hiwater

@@ -1,12 +1,13 @@
-// Walks of native frames that a thread did before: as long as one would lead to the same frames, it need not be done
-// again. And below which Python stacks that was, with the accounts it led to. Bounded: where there is no room for more,
-// all are forgotten.
+// Walks of native frames that a thread did before, below which Python stacks that was, and the accounts it led to: as
+// long as a walk would lead to the same frames, it need not be done again. Bounded: where there is no room for more,
+// one that has been there for long makes place, or all are forgotten.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
 #include "base/pages.h"
+#include "capture/format.h"
 #include "unwind/path.h"
 
 namespace hiwater {
@@ -15,114 +16,76 @@ class KnownWalks {
 public:
     struct Key {
         std::uintptr_t address, stack_pointer;  // of the hook's caller
-        const void* top;                        // the Python stack: where it is kept
-        std::uint32_t place;                    // and what it is
-    };
-    struct Walk {
-        std::uintptr_t address;
-        std::uint32_t next;
-        std::uint32_t node;  // of the innermost native frame
-        unwind::Path path;
-    };
-    // A walk below one Python stack.
-    struct Stack {
-        std::uint32_t walk, place, next;
-        std::uint32_t account[2];  // 0: not opened yet
+        std::uint32_t place;                    // the Python stack
+        capture::Kind kind;
     };
 
-    // One whose walk would be the same, the latest that was put at its place: null where that is another.
-    // `readable_end`: how far the stack can be read.
-    [[gnu::always_inline]] const Stack* find_first(const Key& key, std::uintptr_t readable_end) const noexcept {
-        const Stack& stack = at<Stack>(first_stack_[place_of(key, key.top)]);
-        return is_same(stack, key, readable_end) ? &stack : nullptr;
-    }
-    // Any at its place.
-    const Stack* find(const Key& key, std::uintptr_t readable_end) const noexcept {
-        std::uint32_t number = first_stack_[place_of(key, key.top)];
-        for (std::uint32_t i = 0; number != 0 && i < kMostTried; ++i) {
-            const Stack& stack = at<Stack>(number);
-            if (is_same(stack, key, readable_end)) return &stack;
-            number = stack.next;
-        }
-        return nullptr;
-    }
-    // The number of a walk that would be the same, below whatever Python stack it was; 0 where none is known.
-    std::uint32_t find_walk(const Key& key, std::uintptr_t readable_end) const noexcept {
-        std::uint32_t number = first_walk_[place_of(key, nullptr)];
-        for (std::uint32_t i = 0; number != 0 && i < kMostWalksTried; ++i) {
-            if (is_same(at<Walk>(number), key, readable_end)) return number;
-            number = at<Walk>(number).next;
-        }
+    // The account that a walk would lead to; 0 where none is known. `readable_end`: how far the stack can be read.
+    [[gnu::always_inline]] std::uint32_t account_at(const Key& key, std::uintptr_t readable_end) const noexcept {
+        const std::uint64_t which = which_of(key);
+        for (const Stack& stack : set_[place_of(key, which)].stack)
+            if (stack.which == which && is_same(path(stack.path), key, readable_end)) return stack.account;
         return 0;
     }
-    std::uint32_t node_of(std::uint32_t walk) const noexcept { return at<Walk>(walk).node; }
-
-    std::uint32_t put_walk(const Key& key, const unwind::Path& path, std::uint32_t node) noexcept {
-        const std::size_t bytes = offsetof(Walk, path) + path.bytes();
-        if (!has_room(bytes)) forget();
-        std::uint32_t& first = first_walk_[place_of(key, nullptr)];
-        const std::uint32_t number = take(bytes);
-        Walk& walk = at<Walk>(number);
-        walk.address = key.address;
-        walk.next = first;
-        walk.node = node;
-        __builtin_memcpy(static_cast<void*>(&walk.path), &path, path.bytes());
-        return first = number;
+    void put(const Key& key, std::uint32_t path, std::uint32_t account) noexcept {
+        const std::uint64_t which = which_of(key);
+        Set& set = set_[place_of(key, which)];
+        for (std::uint32_t i = kTogether - 1; i > 0; --i) set.stack[i] = set.stack[i - 1];
+        set.stack[0] = {which, path, account};
     }
-    void put(const Key& key, std::uint32_t walk, std::uint32_t kind, std::uint32_t account) noexcept {
-        if (!has_room(sizeof(Stack))) return forget();  // the walk, too
-        std::uint32_t& first = first_stack_[place_of(key, key.top)];
-        const std::uint32_t number = take(sizeof(Stack));
-        Stack& stack = at<Stack>(number);
-        stack = {walk, key.place, first, {0, 0}};
-        stack.account[kind] = account;
-        first = number;
+
+    // The number of the path that leads to a node of native frames, if it does so now; 0 where none is known.
+    std::uint32_t path_to(std::uint32_t node, const Key& key, std::uintptr_t readable_end) const noexcept {
+        const std::uint32_t number = path_to_[node % kPaths];
+        return number != 0 && is_same(path(number), key, readable_end) ? number : 0;
+    }
+    std::uint32_t put_path(std::uint32_t node, const unwind::Path& path) noexcept {
+        if (used_ * kUnit + path.bytes() > sizeof room_) forget();
+        if (used_ == 0) used_ = kNone;
+        const std::uint32_t number = used_;
+        __builtin_memcpy(room_ + number * kUnit, &path, path.bytes());
+        used_ += static_cast<std::uint32_t>(path.bytes() / kUnit);
+        return path_to_[node % kPaths] = number;
     }
     void forget() noexcept {
-        zero_pages(first_stack_, sizeof first_stack_);
-        zero_pages(first_walk_, sizeof first_walk_);
-        zero_pages(room_, used_ * kUnit);
+        zero_pages(set_, sizeof set_);
+        zero_pages(path_to_, sizeof path_to_);
         used_ = 0;
     }
 
 private:
     static constexpr std::size_t kUnit = 8;
-    static constexpr int kPlaceBits = 13;
-    static constexpr std::uint32_t kMostTried = 4, kMostWalksTried = 8;
+    static constexpr std::uint32_t kTogether = 4, kPaths = 4096, kNone = 2;  // number 0 is no path
+    static constexpr int kSetBits = 11;
 
-    [[gnu::always_inline]] static bool is_same(const Walk& walk, const Key& key, std::uintptr_t readable_end) noexcept {
-        return walk.address == key.address && key.stack_pointer + walk.path.extent() <= readable_end &&
-               walk.path.stands_at(key.stack_pointer);
-    }
-    [[gnu::always_inline]] bool is_same(const Stack& stack, const Key& key,
-                                        std::uintptr_t readable_end) const noexcept {
-        return stack.place == key.place && is_same(at<Walk>(stack.walk), key, readable_end);
+    // A path has the whole address.
+    struct Stack {
+        std::uint64_t which;
+        std::uint32_t path, account;
+    };
+    struct alignas(64) Set {
+        Stack stack[kTogether];  // the latest first
+    };
+
+    static std::uint64_t which_of(const Key& key) noexcept {
+        return (key.address ^ std::uint64_t{static_cast<std::uint32_t>(key.kind)} << 31) << 32 | key.place;
     }
     // The same instruction is led to by several paths, mostly of different lengths.
-    static std::size_t place_of(const Key& key, const void* top) noexcept {
-        const std::uint64_t mixed = key.address ^ (key.stack_pointer + reinterpret_cast<std::uintptr_t>(top)) << 16;
-        return mixed * 0x9e3779b97f4a7c15ULL >> (64 - kPlaceBits);
+    static std::size_t place_of(const Key& key, std::uint64_t which) noexcept {
+        return (which ^ key.stack_pointer << 16) * 0x9e3779b97f4a7c15ULL >> (64 - kSetBits);
     }
-    template <typename Record>
-    const Record& at(std::uint32_t number) const noexcept {
-        return *reinterpret_cast<const Record*>(room_ + number * kUnit);
+    [[gnu::always_inline]] static bool is_same(const unwind::Path& path, const Key& key,
+                                               std::uintptr_t readable_end) noexcept {
+        return key.stack_pointer + path.extent() <= readable_end && path.stands_at(key.stack_pointer);
     }
-    template <typename Record>
-    Record& at(std::uint32_t number) noexcept {
-        return *reinterpret_cast<Record*>(room_ + number * kUnit);
-    }
-    bool has_room(std::size_t bytes) const noexcept { return kNone + used_ * kUnit + bytes <= sizeof room_; }
-    std::uint32_t take(std::size_t bytes) noexcept {
-        if (used_ == 0) used_ = kNone / kUnit;
-        const std::uint32_t number = used_;
-        used_ += static_cast<std::uint32_t>((bytes + kUnit - 1) / kUnit);
-        return number;
+    const unwind::Path& path(std::uint32_t number) const noexcept {
+        return *reinterpret_cast<const unwind::Path*>(room_ + number * kUnit);
     }
 
-    static constexpr std::size_t kNone = (sizeof(Walk) + kUnit - 1) / kUnit * kUnit;  // what number 0 is: no walk
-    std::uint32_t used_;                                                              // of the room, in units
-    std::uint32_t first_stack_[1 << kPlaceBits], first_walk_[1 << kPlaceBits];
-    alignas(8) std::byte room_[2 << 20];
+    std::uint32_t used_;  // of the room, in units
+    std::uint32_t path_to_[kPaths];
+    Set set_[1 << kSetBits];
+    alignas(8) std::byte room_[1 << 20];
 };
 
 }  // namespace hiwater

@@ -66,7 +66,6 @@ void NativeFrames::begin(capture::CaptureFile& file, const unwind::Scope& scope)
     }
     stack->epoch = t.epoch;
     stack->known_below = unwinder_.are_walks_checked() ? 0 : kAsksAgain;
-    stack->asked.address = 0;
     stack->session = session;
     stack->interval = interval;
     stack->has_nodes = false;
@@ -77,18 +76,29 @@ void NativeFrames::begin(capture::CaptureFile& file, const unwind::Scope& scope)
     return stack;
 }
 
-void NativeFrames::learn(NativeStack& stack, std::uint32_t innermost, std::uint32_t kind,
+void NativeFrames::learn(NativeStack& stack, const NativeStack::Wanted& wanted, std::uint32_t innermost,
                          std::uint32_t account) noexcept {
-    const KnownWalks::Key key = stack.asked;
-    unwind::Path path;
-    if (stack.answer != account && unwinder_.describe(key.address, key.stack_pointer, &stack.frames, &path))
-        stack.walks.put(key, stack.walks.put_walk(key, path, innermost), kind, account);
-    stack.asked.address = 0;
+    const KnownWalks::Key& key = wanted.key;
+    std::uint32_t path = stack.walks.path_to(innermost, key, stack.frames.stack.end());
+    if (path == 0) {
+        unwind::Path fresh;
+        if (!unwinder_.describe(key.address, key.stack_pointer, &stack.frames, &fresh)) return;
+        path = stack.walks.put_path(innermost, fresh);
+    }
+    stack.walks.put(key, path, account);
 }
 
-[[gnu::always_inline]] inline std::uint32_t NativeFrames::find(Thread& t, NativeStack& stack) {
+[[gnu::always_inline]] inline std::uint32_t NativeFrames::find(Thread& t, NativeStack& stack,
+                                                               const NativeStack::Wanted* wanted) {
     unwind::Frames& frames = stack.frames;
-    unwinder_.walk({anchor_of, &t.memo}, &frames);
+    const unwind::LoopAnchor anchor{anchor_of, &t.memo};
+    if (wanted != nullptr && !unwinder_.is_own(wanted->key.address)) {
+        const KnownWalks::Key& key = wanted->key;
+        unwinder_.walk_from({key.address, key.stack_pointer, wanted->frame_pointer, nullptr, nullptr, 0}, anchor,
+                            &frames);
+    } else {
+        unwinder_.walk(anchor, &frames);
+    }
     if (stack.unloadings != frames.unloadings) [[unlikely]] {
         stack.unloadings = frames.unloadings;
         zero_pages(stack.edges, sizeof stack.edges);
@@ -120,10 +130,8 @@ void NativeFrames::learn(NativeStack& stack, std::uint32_t innermost, std::uint3
 [[gnu::always_inline]] inline NativeStack::Joint& NativeFrames::joint(NativeStack& stack, std::uint32_t charged,
                                                                       std::uint32_t innermost) {
     NativeStack::Joint& joint = stack.joint_of(charged, innermost);
-    if (joint.innermost != innermost || joint.charged != charged) [[unlikely]] {
-        const std::uint32_t node = innermost == root_ ? charged : tree_.child(charged, stack_code_, innermost);
-        joint = {charged, innermost, node, {0, 0}};
-    }
+    if (joint.innermost != innermost || joint.charged != charged) [[unlikely]]
+        joint = {charged, innermost, joint_node(charged, innermost), {0, 0}};
     return joint;
 }
 
@@ -170,53 +178,49 @@ std::uint32_t NativeFrames::code_of(unwind::Module& module) {
     return module.code_number = code;
 }
 
-// The stack in t.top with its native frames, which a known walk has if `walk` is not 0. Null where there is no memory.
-[[gnu::always_inline]] inline NativeStack::Joint* Recorder::native_joint(Thread& t, std::uint32_t walk) {
-    NativeStack* const stack = native_frames_.stack_of(t, session_, interval_);
-    if (stack == nullptr) return nullptr;
+// The node that the stack in t.top is charged to, without its native frames.
+[[gnu::always_inline]] inline std::uint32_t Recorder::charged_python_node(Thread& t, NativeStack& stack) {
     const std::uint32_t node = t.top->node();
-    auto& known = stack->charged[node % NativeStack::kCharged];
+    auto& known = stack.charged[node % NativeStack::kCharged];
     if (known.node != node || node == 0) known = {node, python_node(t)};
-    const std::uint32_t innermost = walk != 0 ? stack->walks.node_of(walk) : native_frames_.find(t, *stack);
-    return &native_frames_.joint(*stack, known.charged, innermost);
+    return known.charged;
 }
 
-[[gnu::always_inline]] inline std::uint32_t Recorder::account_of_joint(NativeStack::Joint& joint, capture::Kind kind) {
-    std::uint32_t& account = joint.account[static_cast<std::uint32_t>(kind)];
-    if (account == 0) account = opened_account(joint.node, kind);
-    return account;
+// The stack in t.top with its native frames. Null where there is no memory.
+[[gnu::always_inline]] inline NativeStack::Joint* Recorder::native_joint(Thread& t) {
+    NativeStack* const stack = native_frames_.stack_of(t, session_, interval_);
+    if (stack == nullptr) return nullptr;
+    const std::uint32_t charged = charged_python_node(t, *stack), innermost = native_frames_.find(t, *stack, nullptr);
+    return &native_frames_.joint(*stack, charged, innermost);
 }
 
 // As account_at_top(), where native frames belong to the stack: they may differ at every event.
 std::uint32_t Recorder::account_of_native_frames(Thread& t, capture::Kind kind) {
-    NativeStack::Joint* const joint = native_joint(t, 0);
+    NativeStack::Joint* const joint = native_joint(t);
     if (joint == nullptr) return opened_account(python_node(t), kind);
-    const std::uint32_t account = account_of_joint(*joint, kind);
-    if (t.native->asked.address != 0) {
-        const std::uint32_t answer = t.native->answer;
-        if (answer != 0 &&
-            !native_frames_.are_same_frames(accounts_.record(answer).node, accounts_.record(account).node))
-            native_frames_.note_wrong_walk();
-        native_frames_.learn(*t.native, joint->innermost, static_cast<std::uint32_t>(kind), account);
-    }
+    std::uint32_t& account = joint->account[static_cast<std::uint32_t>(kind)];
+    if (account == 0) account = opened_account(joint->node, kind);
     return account;
 }
 
-// For what was asked, where the native frames are known of another Python stack; 0 where they are not.
-std::uint32_t Recorder::account_of_known_walk(Thread& t, capture::Kind kind) {
-    NativeStack& stack = *t.native;
-    if (t.top->is_internal() || stack.session != session_ || stack.interval != interval_) return 0;
-    const std::uint32_t walk = stack.known_walk(t);
-    NativeStack::Joint* const joint = walk == 0 ? nullptr : native_joint(t, walk);
-    if (joint == nullptr) return 0;
-    const std::uint32_t account = account_of_joint(*joint, kind);
-    stack.walks.put(stack.asked, walk, static_cast<std::uint32_t>(kind), account);
+// The same where no walk is known that would be the same. Most such stacks occur once: a walk is learnt at the second
+// time, and what a thread keeps of joints is not asked.
+std::uint32_t Recorder::account_of_unknown_walk(Thread& t, capture::Kind kind, const NativeStack::Wanted& wanted) {
+    NativeStack* const stack = native_frames_.stack_of(t, session_, interval_);
+    if (stack == nullptr) return opened_account(python_node(t), kind);
+    const std::uint32_t charged = charged_python_node(t, *stack), innermost = native_frames_.find(t, *stack, &wanted);
+    const std::uint64_t nodes = tree_.node_count();
+    const std::uint32_t node = native_frames_.joint_node(charged, innermost), account = opened_account(node, kind);
+    if (wanted.known != 0 && !native_frames_.are_same_frames(accounts_.record(wanted.known).node, node))
+        native_frames_.note_wrong_walk();
+    if (wanted.known != account && tree_.node_count() == nodes)
+        native_frames_.learn(*stack, wanted, innermost, account);
     return account;
 }
 
 // The node that what is allocated on the stack in t.top is charged to. Under the lock.
 std::uint32_t Recorder::charged_node(Thread& t) {
-    const NativeStack::Joint* const joint = native_frames_.are_wanted() ? native_joint(t, 0) : nullptr;
+    const NativeStack::Joint* const joint = native_frames_.are_wanted() ? native_joint(t) : nullptr;
     return joint == nullptr ? python_node(t) : joint->node;
 }
 

@@ -39,33 +39,22 @@ struct NativeStack {
         return joints[both * 0x9e3779b97f4a7c15ULL >> 51];
     }
 
-    // The account of the known walk that comes to mind first; 0 where none does that would be the same.
-    [[gnu::always_inline]] std::uint32_t account_at(const KnownWalks::Key& key, const Thread& t,
-                                                    capture::Kind kind) const noexcept {
-        if (!knows_walks_of(t, key.stack_pointer)) [[unlikely]]
-            return 0;
-        const KnownWalks::Stack* const stack = walks.find_first(key, frames.stack.end());
-        return stack == nullptr ? 0 : stack->account[static_cast<std::uint32_t>(kind)];
-    }
-    // And of any, for what was asked.
-    std::uint32_t account_of_any(const Thread& t, capture::Kind kind) const noexcept {
-        const bool are_known = knows_walks_of(t, asked.stack_pointer);
-        const KnownWalks::Stack* const stack = are_known ? walks.find(asked, frames.stack.end()) : nullptr;
-        return stack == nullptr ? 0 : stack->account[static_cast<std::uint32_t>(kind)];
-    }
-    // The number of a known walk alone, for what was asked.
-    std::uint32_t known_walk(const Thread& t) const noexcept {
-        return knows_walks_of(t, asked.stack_pointer) ? walks.find_walk(asked, frames.stack.end()) : 0;
-    }
-    [[gnu::always_inline]] bool knows_walks_of(const Thread& t, std::uintptr_t stack_pointer) const noexcept {
-        return epoch == t.epoch && unloadings == unwind::g_unloadings.load(std::memory_order_relaxed) &&
-               frames.stack.covers(stack_pointer);
+    // A walk that an event needs: it may begin at the hook's caller.
+    struct Wanted {
+        KnownWalks::Key key;
+        std::uintptr_t frame_pointer;
+        std::uint32_t known;  // the account, as a known walk has it; 0: none is known
+    };
+
+    // The account of a known walk; 0 where there is none that would be the same.
+    [[gnu::always_inline]] std::uint32_t account_at(const KnownWalks::Key& key, const Thread& t) const noexcept {
+        const bool are_known = epoch == t.epoch && unloadings == unwind::g_unloadings.load(std::memory_order_relaxed) &&
+                               frames.stack.covers(key.stack_pointer);
+        return are_known ? walks.account_at(key, frames.stack.end()) : 0;
     }
 
     std::uint32_t epoch;        // the thread's, when what is known of walks was right
     std::uint32_t known_below;  // blocks of fewer bytes may be charged by a known walk
-    KnownWalks::Key asked;      // the last question that needs a walk; address 0: none
-    std::uint32_t answer;       // an account, as a known walk has it; 0: none is known
     unwind::Frames frames;
     std::uint32_t session, interval, unloadings;  // of what follows
     bool has_nodes;                               // the frames have
@@ -88,14 +77,19 @@ public:
     void forget_in_child() noexcept { unwinder_.forget_in_child(); }
     const unwind::Unwinder& unwinder() const noexcept { return unwinder_; }
 
-    // Both are defined where Recorder::native_joint() is: each function between a hook and the walk is one more frame.
+    // Defined where they are used: each function between a hook and the walk is one more frame.
     // What a thread keeps, up to date; null where there is no memory for it.
     NativeStack* stack_of(Thread& t, std::uint32_t session, std::uint32_t interval) noexcept;
-    // The node of the innermost of the thread's native frames.
-    std::uint32_t find(Thread& t, NativeStack& stack);
+    // The node of the innermost of the thread's native frames. `wanted`: of what event, or null.
+    std::uint32_t find(Thread& t, NativeStack& stack, const NativeStack::Wanted* wanted);
+    // The node of a whole stack: kept in `stack`, or looked up in the tree.
     NativeStack::Joint& joint(NativeStack& stack, std::uint32_t charged, std::uint32_t innermost);
-    // That the walk just done, for what was asked, led to this node and account.
-    void learn(NativeStack& stack, std::uint32_t innermost, std::uint32_t kind, std::uint32_t account) noexcept;
+    std::uint32_t joint_node(std::uint32_t charged, std::uint32_t innermost) {
+        return innermost == root_ ? charged : tree_.joint(charged, stack_code_, innermost);
+    }
+    // That the walk just done led to this node and account.
+    void learn(NativeStack& stack, const NativeStack::Wanted& wanted, std::uint32_t innermost,
+               std::uint32_t account) noexcept;
 
     // For checks: whether the native frames of two nodes are the same.
     bool are_same_frames(std::uint32_t a, std::uint32_t b) const noexcept { return frames_of(a) == frames_of(b); }

@@ -84,12 +84,13 @@ TEST_CASE("equal paths are one node, different paths are not") {
             const auto first_line = static_cast<std::uint32_t>(trace.below(3));
             const std::uint32_t code = t.tree.code(function, source, first_line, CodeKind::python);
             REQUIRE(codes.emplace(std::tuple{function, source, first_line}, code).first->second == code);
-            const std::uint32_t parent = trace.pick(all_nodes);
+            const std::uint32_t parent = trace.one_in(4) ? all_nodes.front() : trace.pick(all_nodes);
             const auto line = static_cast<std::uint32_t>(trace.below(5));
-            const std::uint32_t node = t.tree.child(parent, code, line);
+            const bool is_joint = source == "b.py";
+            const std::uint32_t node = is_joint ? t.tree.joint(parent, code, line) : t.tree.child(parent, code, line);
             const auto [known, fresh] = nodes.emplace(std::tuple{parent, code, line}, node);
             REQUIRE(known->second == node);
-            if (fresh) all_nodes.push_back(node);
+            if (fresh && !is_joint) all_nodes.push_back(node);
         }
         CHECK(t.tree.node_count() == nodes.size() + 1);
         CHECK(t.tree.code_count() == codes.size() + 1);
@@ -130,10 +131,15 @@ TEST_CASE("code objects are known by address until they die; the same function a
 TEST_CASE("the consistency check sees a record that was changed") {
     Tree t;
     const std::uint32_t code = t.tree.code("f", "a.py", 1, CodeKind::python);
-    t.tree.child(0, code, 4);  // it lies behind its parent, and is in no hash table
+    const std::uint32_t behind = t.tree.child(0, code, 4);  // it lies behind its parent, and is in no hash table
     const std::uint32_t node = t.tree.child(0, code, 5);
     CHECK(t.tree.is_consistent());
     const_cast<capture::NodeRecord&>(t.tree.node(node)).line = 6;
+    CHECK_FALSE(t.tree.is_consistent());
+    const_cast<capture::NodeRecord&>(t.tree.node(node)).line = 5;
+    const std::uint32_t linked = t.tree.joint(0, code, 7);
+    CHECK(t.tree.is_consistent());
+    const_cast<capture::NodeRecord&>(t.tree.node(linked)).parent = behind;
     CHECK_FALSE(t.tree.is_consistent());
 }
 

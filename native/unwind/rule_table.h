@@ -17,7 +17,7 @@ public:
         return slot.address != 0 ? &slot.rule : nullptr;
     }
     void put(std::uintptr_t address, const Rule& rule) {
-        if ((count_ + 1) * 4 > slots_.size()) grow();
+        if ((count_ + 1) * 4 > slots_.size() * 3) grow();
         *place_of(address) = {address, rule};
         ++count_;
     }

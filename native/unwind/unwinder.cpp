@@ -199,21 +199,36 @@ bool Unwinder::walk_own(const Frame& start, ReadableStack& stack, Frame* first) 
 void Unwinder::walk(const LoopAnchor& anchor, Frames* frames) {
     const auto* const here = static_cast<const std::uintptr_t*>(__builtin_frame_address(0));
     const Frame start{here[1], reinterpret_cast<std::uintptr_t>(here + 2), here[0], nullptr, nullptr, 0};
-    forget_if_unloaded();
-    ++figures_.walks;
-    if (!frames->stack.covers(start.stack_pointer) || frames->unloadings != unloadings_) [[unlikely]] {
-        frames->forget();
-        frames->unloadings = unloadings_;
-        if (!frames->stack.covers(start.stack_pointer) && !frames->stack.begin(start.stack_pointer)) {
-            ++figures_.unknown;
-            return;
-        }
-    }
+    if (!begin_walk(start.stack_pointer, frames)) return;
     if (!leave_own(start, frames->stack, frames->fresh)) [[unlikely]] {
         frames->forget();
         ++figures_.unknown;
         return;
     }
+    walk_fresh(anchor, frames, start.stack_pointer);
+}
+
+void Unwinder::walk_from(const Frame& first, const LoopAnchor& anchor, Frames* frames) {
+    if (!begin_walk(first.stack_pointer, frames)) return;
+    frames->fresh[0] = first;
+    walk_fresh(anchor, frames, first.stack_pointer);
+}
+
+// False where nothing of the stack can be read.
+[[gnu::always_inline]] inline bool Unwinder::begin_walk(std::uintptr_t stack_pointer, Frames* frames) noexcept {
+    forget_if_unloaded();
+    ++figures_.walks;
+    if (frames->stack.covers(stack_pointer) && frames->unloadings == unloadings_) [[likely]]
+        return true;
+    frames->forget();
+    frames->unloadings = unloadings_;
+    if (frames->stack.covers(stack_pointer) || frames->stack.begin(stack_pointer)) return true;
+    ++figures_.unknown;
+    return false;
+}
+
+[[gnu::always_inline]] inline void Unwinder::walk_fresh(const LoopAnchor& anchor, Frames* frames,
+                                                        std::uintptr_t start) {
     frames->end = go_up(anchor, frames);
     figures_.frames += frames->count();
     if (frames->end == End::unknown) [[unlikely]]
@@ -221,7 +236,7 @@ void Unwinder::walk(const LoopAnchor& anchor, Frames* frames) {
     if (frames->end == End::limit) [[unlikely]]
         ++figures_.limit;
     if (scope_.check_each != 0 && figures_.walks % scope_.check_each == 0) [[unlikely]]
-        check(*frames, start.stack_pointer);
+        check(*frames, start);
 }
 
 // From the first of the fresh frames.

@@ -91,6 +91,8 @@ public:
 
     // Whoever calls this is the innermost frame that is considered.
     [[gnu::noinline]] void walk(const LoopAnchor& anchor, Frames* frames);
+    // From a frame that called a hook and is not the recorder's.
+    void walk_from(const Frame& first, const LoopAnchor& anchor, Frames* frames);
 
     // What the last walk depended on. False where it did not end at the loop, or depended on more than a path can have.
     [[gnu::cold, gnu::noinline]] bool describe(std::uintptr_t address, std::uintptr_t stack_pointer, Frames* frames,
@@ -127,6 +129,8 @@ private:
     [[gnu::cold, gnu::noinline]] Rule learn(ReadableStack& stack, const LoopAnchor& anchor, const Frame& frame);
     bool leave_own(const Frame& start, ReadableStack& stack, Frame* first) noexcept;
     [[gnu::cold, gnu::noinline]] bool walk_own(const Frame& start, ReadableStack& stack, Frame* first);
+    bool begin_walk(std::uintptr_t stack_pointer, Frames* frames) noexcept;
+    void walk_fresh(const LoopAnchor& anchor, Frames* frames, std::uintptr_t start);
     End go_up(const LoopAnchor& anchor, Frames* frames);
     [[gnu::cold, gnu::noinline]] void check(const Frames& walked, std::uintptr_t start) noexcept;
     void forget_if_unloaded() noexcept;
