@@ -153,10 +153,11 @@ def _highest(found: Sequence[Track], small: Sequence[Track]) -> Instant | None:
     at_most = max(int(_sum_over_time(bounds)[1].max()), most) if len(bounds) == len(every) else None
     # Between two moments of a process it may have been what it was at either, while the others held most.
     times, highest = _sum_over_time([track.highest_steps for track in known])
-    possible = int((highest + _most_moving(known, times)).max())
+    moving = _most_moving(known, times)
+    possible = int((highest + moving).max())
     possible = possible if at_most is None else min(possible, at_most)
-    # At some instant they surely held this much together, whatever is not known of the best one.
-    surely = int(_sum_over_time([track.lowest_steps for track in known])[1].max())
+    # At some instant (the times are the same) they surely held this much, whatever is not known of the best one.
+    surely = int((_sum_over_time([track.lowest_steps for track in known])[1] - moving).max())
     lower = min(best.error_bytes + most - best.bytes, best.bytes - surely)
     error = max(lower, possible - best.bytes)
     return replace(best, error_bytes=error, at_most_bytes=at_most, processes=best.processes + others)
