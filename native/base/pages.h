@@ -20,8 +20,9 @@
 namespace hiwater {
 
 inline constexpr std::size_t kPage = platform::kPageBytes, kHugePage = std::size_t{2} << 20;
-// Of a user's address: 47 on x86-64, where nothing lies higher unless a program requests it, and 48 on aarch64.
-inline constexpr unsigned kAddressBits = 48;
+// Of a user's address: 47 on x86-64 and 48 on aarch64, where nothing lies higher unless a program requests it. Then
+// there are kMostAddressBits, with five levels of page tables.
+inline constexpr unsigned kAddressBits = 48, kMostAddressBits = 56;
 
 constexpr std::size_t round_up(std::size_t n, std::size_t step) { return (n + step - 1) / step * step; }
 

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <new>
 
 #include "base/raw_calls.h"
@@ -28,40 +29,39 @@ struct Region {
     // kind of block learns here whether it must read the other table, which it mostly need not.
     static constexpr std::uint8_t kUsed = 1, kOneLarge = 2;
 
-    // For each chunk, where the words of address 0 would be if they went back as far: an address then needs no mask. 0:
-    // there are none. Who has words for small blocks has those for large ones.
+    // For each chunk, where the words of the region's first address would be if they went back as far. 0: there are
+    // none. Who has words for small blocks has those for large ones.
     std::uintptr_t small[kChunks], large[kChunks];
     std::uint8_t stretch[kStretches];
     std::uint32_t number;  // plus one
 
-    static std::uintptr_t in_region(std::uintptr_t address) noexcept {
-        return address & ((std::uintptr_t{1} << kShift) - 1);
-    }
-    // In 32 bits: it saves an instruction of each event.
+    // In 32 bits, but for the stretch: it saves an instruction of each event.
     static_assert(kShift == 32);
-    static std::uint32_t chunk_of(std::uintptr_t address) noexcept {
-        return static_cast<std::uint32_t>(address) >> kChunkShift;
+    static std::uint32_t in_region(std::uintptr_t address) noexcept { return static_cast<std::uint32_t>(address); }
+    static std::uint32_t chunk_of(std::uintptr_t address) noexcept { return in_region(address) >> kChunkShift; }
+    static std::size_t stretch_of(std::uintptr_t address) noexcept {
+        return address >> kStretchShift & (kStretches - 1);
     }
     [[gnu::always_inline]] std::uint8_t& stretch_at(std::uintptr_t address) noexcept {
-        return stretch[in_region(address) >> kStretchShift];
+        return stretch[stretch_of(address)];
     }
     [[gnu::always_inline]] std::uint8_t stretch_at(std::uintptr_t address) const noexcept {
-        return stretch[in_region(address) >> kStretchShift];
+        return stretch[stretch_of(address)];
     }
     // Relaxed: callers have acquired the lock, or the stretch that says that there are words.
     [[gnu::always_inline]] std::uint32_t* small_at(std::uintptr_t address) const noexcept {
         return reinterpret_cast<std::uint32_t*>(__atomic_load_n(&small[chunk_of(address)], __ATOMIC_RELAXED) +
-                                                (address >> kSmallShift) * sizeof(std::uint32_t));
+                                                (in_region(address) >> kSmallShift) * sizeof(std::uint32_t));
     }
     [[gnu::always_inline]] std::uint64_t* large_at(std::uintptr_t address) const noexcept {
         return reinterpret_cast<std::uint64_t*>(__atomic_load_n(&large[chunk_of(address)], __ATOMIC_RELAXED) +
-                                                (address >> kLargeShift) * sizeof(std::uint64_t));
+                                                (in_region(address) >> kLargeShift) * sizeof(std::uint64_t));
     }
     // The same, or null where the chunk has no words.
     [[gnu::always_inline]] std::uint64_t* find_large(std::uintptr_t address) const noexcept {
         const std::uintptr_t words = __atomic_load_n(&large[chunk_of(address)], __ATOMIC_ACQUIRE);
         if (words == 0) return nullptr;
-        const std::uintptr_t word = words + (address >> kLargeShift) * sizeof(std::uint64_t);
+        const std::uintptr_t word = words + (in_region(address) >> kLargeShift) * sizeof(std::uint64_t);
         if (word == 0) __builtin_unreachable();  // callers compare with null: once is enough
         return reinterpret_cast<std::uint64_t*>(word);
     }
@@ -73,6 +73,9 @@ struct Region {
     }
 };
 
+// There are blocks at another address that find() does not tell from this one.
+struct SharedRegion : std::exception {};
+
 class LiveRegions {
 public:
     ~LiveRegions() { unmap_pages(directory_, kDirectoryBytes); }
@@ -83,13 +86,14 @@ public:
         return directory_ != nullptr;
     }
 
-    // Null where nothing was ever put near the address. A block's address is below 2^48.
+    // Null where nothing was ever put near the address. Addresses that differ above kAddressBits alone find one region:
+    // to compare would cost each event, so with_words() refuses the second.
     [[gnu::always_inline]] Region* find(std::uintptr_t address) const noexcept {
         return __atomic_load_n(&directory_[static_cast<std::uint16_t>(address >> Region::kShift)], __ATOMIC_ACQUIRE);
     }
 
-    // The region of an address with the words for a block there, made where they are not. Throws bad_alloc. Safe
-    // without the recorder's lock, which may be held.
+    // The region of an address with the words for a block there, made where they are not. Throws bad_alloc, or
+    // SharedRegion. Safe without the recorder's lock, which may be held.
     Region* with_words(std::uintptr_t address, bool is_small) {
         Region* const region = find(address);
         const bool is_ready = region != nullptr && (is_small ? region->has_small(address) : region->has_large(address));
@@ -140,10 +144,14 @@ private:
     static constexpr std::size_t kLargeBytes =
         (Region::kChunkBytes >> Region::kLargeShift) * sizeof(std::uint64_t) + kPage;
 
+    static std::uint32_t number_of(std::uintptr_t address) noexcept {
+        return static_cast<std::uint32_t>(address >> Region::kShift);
+    }
     [[gnu::noinline]] Region* make_room(std::uintptr_t address, bool is_small) {
         UninterruptedHold hold(growth_);
         Region* region = find(address);
         if (region == nullptr) region = make_region(address);
+        if (region->number != number_of(address) + 1) throw SharedRegion();
         if (!region->has_large(address))
             make_words(region->large, large_words_, address, Region::kLargeShift, sizeof(std::uint64_t));
         if (is_small && !region->has_small(address))
@@ -151,18 +159,17 @@ private:
         return region;
     }
     Region* make_region(std::uintptr_t address) {
-        const std::uintptr_t number = address >> Region::kShift;
-        auto* const region = number < kRegions ? static_cast<Region*>(regions_.take()) : nullptr;
+        auto* const region = address >> kMostAddressBits == 0 ? static_cast<Region*>(regions_.take()) : nullptr;
         if (region == nullptr) throw std::bad_alloc();
-        __atomic_store_n(&region->number, static_cast<std::uint32_t>(number) + 1, __ATOMIC_RELEASE);
-        __atomic_store_n(&directory_[number], region, __ATOMIC_RELEASE);
+        __atomic_store_n(&region->number, number_of(address) + 1, __ATOMIC_RELEASE);
+        __atomic_store_n(&directory_[number_of(address) % kRegions], region, __ATOMIC_RELEASE);
         return region;
     }
     static void make_words(std::uintptr_t* of_chunk, PageStock& stock, std::uintptr_t address, unsigned shift,
                            std::size_t word_bytes) {
         const auto words = reinterpret_cast<std::uintptr_t>(stock.take());
         if (words == 0) throw std::bad_alloc();
-        const std::uintptr_t first = address & ~(Region::kChunkBytes - 1);
+        const std::uintptr_t first = Region::in_region(address) & ~(Region::kChunkBytes - 1);
         __atomic_store_n(&of_chunk[Region::chunk_of(address)], words - (first >> shift) * word_bytes, __ATOMIC_RELEASE);
     }
 

@@ -19,6 +19,8 @@ namespace hiwater {
 // words.
 inline constexpr const char* kNoMemory = "no memory for the recorder's tables";
 inline constexpr const char* kCannotGrow = "the capture cannot grow: the disk is full or the file is gone";
+inline constexpr const char* kSharedRegion =
+    "the program has blocks whose addresses differ by a multiple of 2^48: the recorder does not distinguish them";
 inline constexpr const char* kTruncated = "another program truncated its capture or wrote over it";
 inline constexpr const char* kJumped =
     "a signal handler jumped (siglongjmp) out of an allocation while it was recorded";

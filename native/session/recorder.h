@@ -474,6 +474,8 @@ private:
             work();
         } catch (const capture::NoRoom&) {
             fail(kCannotGrow);
+        } catch (const SharedRegion&) {
+            fail(kSharedRegion);
         } catch (const std::exception&) {
             fail(kNoMemory);
         }

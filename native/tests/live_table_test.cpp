@@ -1,6 +1,7 @@
 #include "heap/live_table.h"
 
 #include <map>
+#include <utility>
 #include <vector>
 
 #include "base/own_pages.h"
@@ -237,14 +238,28 @@ TEST_CASE("a small block that is alone takes a page, and a heap a page for each 
 
 TEST_CASE("blocks above 2^47 are as others") {  // the heap of aarch64, and what programs ask for elsewhere
     Twin twin;
-    constexpr std::uintptr_t kLast = (std::uintptr_t{1} << kAddressBits) - kRegion;
-    for (const std::uintptr_t base : {std::uintptr_t{1} << 47, std::uintptr_t{0xaaaa'0000'0000}, kLast}) {
+    constexpr std::uintptr_t kLast = (std::uintptr_t{1} << kMostAddressBits) - kRegion;
+    for (const std::uintptr_t base : {std::uintptr_t{1} << 47, std::uintptr_t{0xaaaa'0000'0000},
+                                      (std::uintptr_t{1} << kAddressBits) + 3 * kRegion, kLast - kRegion / 2}) {
         for (std::uintptr_t i = 0; i < 1000; ++i) twin.insert(base + i * 4096, 16 + i * 3);
         for (std::uintptr_t i = 0; i < 1000; i += 2) twin.remove(base + i * 4096);
         for (std::uintptr_t i = 0; i < 1000; ++i) twin.check_block(base + i * 4096);
-        twin.check_block(base % (std::uintptr_t{1} << 47) + 4096);  // where the highest bit alone differs
+        twin.check_block((base ^ std::uintptr_t{1} << 47) + 4096);  // where one bit alone differs
+        twin.compare();
     }
-    CHECK_THROWS_AS(twin.table.room_for(std::uintptr_t{1} << kAddressBits, 1), std::bad_alloc);
+    CHECK_THROWS_AS(twin.table.room_for((std::uintptr_t{1} << kMostAddressBits) + 4 * kRegion, 1), std::bad_alloc);
+}
+
+TEST_CASE("addresses that differ above the bits of the table are not taken for one another") {
+    Twin twin;
+    constexpr std::uintptr_t kNear = 7 * kRegion, kFar = kNear + (std::uintptr_t{1} << kAddressBits);
+    for (const auto& [first, other] : {std::pair{kNear, kFar}, std::pair{kFar + kRegion, kNear + kRegion}}) {
+        twin.insert(first, 64);
+        CHECK_THROWS_AS(twin.table.room_for(other + LiveTable::Region::kChunkBytes, 64), SharedRegion);
+        CHECK_THROWS_AS(twin.table.room_for(other + LiveTable::Region::kChunkBytes, 1000), SharedRegion);
+        twin.insert(first + LiveTable::Region::kChunkBytes, 64);
+        twin.compare();
+    }
 }
 
 TEST_CASE("addresses nothing was put near, and addresses that cannot be") {
