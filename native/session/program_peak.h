@@ -8,7 +8,8 @@
 //
 // a resident memory R that was reached at an unknown moment between two samples was the program's R - put - rest: at
 // least with the highest `put` between the samples and the `rest` of the next count, at most with the lowest `put` and
-// the `rest` of the last one.
+// the `rest` of the last one. The latter is a bound also where the kernel's peak did not rise: the process may have
+// come up to it with fewer of the recorder's pages.
 #pragma once
 
 #include <algorithm>
@@ -38,11 +39,14 @@ public:
         consider(resident_bytes, highest);
         if (peak_bytes > peak_) {
             consider(peak_bytes, highest_put_);
-            lowest_put_ = std::min(lowest_put_, put.least());
-            if (is_counted_) most_ = std::max(most_, peak_bytes - lowest_put_ - rest_);
             peak_ = peak_bytes;
         }
-        lowest_put_ = peak_bytes != 0 ? put.least() : std::min(lowest_put_, put.least());
+        lowest_put_ = std::min(lowest_put_, put.least());
+        if (peak_bytes != 0) {
+            // Also where it is as high as before: with fewer of the recorder's pages, the program's own was higher.
+            if (is_counted_) most_ = std::max(most_, peak_ - lowest_put_ - rest_);
+            lowest_put_ = put.least();
+        }
         if (peak_bytes != 0) highest_put_ = put.most();
     }
     // So many of the pages that were counted last may go: they are put pages from now on, so that the rest does not

@@ -83,6 +83,34 @@ TEST_CASE("the program's peak lies within its bounds, whenever it was between sa
     });
 }
 
+TEST_CASE("where pages were given back, the program may have come up to the kernel's peak unseen") {
+    Process process;
+    ProgramPeak peak;
+    const auto read = [&] {
+        process.pass();
+        peak.sample(process.resident(), process.kernel_peak, process.put);
+    };
+    peak.begin(process.resident(), process.put);
+    process.others = 500;
+    read();
+    peak.count(process.count(), 0);
+    read();
+    CHECK(peak.error_bytes() == 0);
+    peak.take_for_put(300, process.put);
+    read();
+    process.put.begin_removing(300);
+    process.others = 200;
+    process.put.end_removing(300);
+    peak.count(process.count(), 0);
+    process.program = 1250;
+    process.pass();
+    process.program = 1000;
+    read();
+    CHECK(process.kernel_peak == 1500);
+    CHECK(peak.bytes() == 1000);
+    CHECK(peak.error_bytes() == 300);
+}
+
 TEST_CASE(
     "pages that are given back are no part of a later peak's overhead, and those of a later moment no part of an "
     "earlier one's") {
