@@ -26,3 +26,8 @@ def older_objects_are_hidden() -> Iterator[None]:
     gc.freeze()
     yield
     gc.unfreeze()
+
+
+@pytest.fixture
+def nothing_left_of_other_tests() -> None:
+    gc.collect()

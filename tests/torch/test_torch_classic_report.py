@@ -1,8 +1,6 @@
 """pytorch_memlab's own examples print their documented sizes, which its release 0.3.2 multiplies by the element
 size."""
 
-import gc
-
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -16,13 +14,9 @@ from hiwater.contrib.torch.collect import Holding  # noqa: E402
 from hiwater.contrib.torch.records import Category, TensorReport, TensorView  # noqa: E402
 from hiwater.contrib.torch.storages import Place  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures("nothing_left_of_other_tests")
 HEADER = "Element type                                            Size  Used MEM"
 RULE = "-" * 79
-
-
-@pytest.fixture(autouse=True)
-def nothing_left_of_other_tests():
-    gc.collect()
 
 
 def _printed(reporter, capsys, wanted, **options):

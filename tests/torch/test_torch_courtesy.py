@@ -1,6 +1,5 @@
 """Memory is lent and comes back: same gradients to the bit, same views, nothing dropped, nothing kept alive."""
 
-import gc
 import json
 
 import pytest
@@ -20,7 +19,7 @@ from hiwater.errors import CourtesyFailed, MemoryYielded  # noqa: E402
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore"),  # torch's own warnings are no concern here
-    pytest.mark.usefixtures("older_objects_are_hidden"),
+    pytest.mark.usefixtures("older_objects_are_hidden", "nothing_left_of_other_tests"),
 ]
 
 
@@ -263,8 +262,3 @@ def test_copies_that_would_not_fit_into_ram_are_not_begun(monkeypatch):
     monkeypatch.setattr(swap, "ram_to_spare", lambda: (6 << 30) - 1)
     with pytest.raises(CourtesyFailed, match=r"need 6\.00 GiB of RAM, but only 6\.00 GiB is free"):
         _check_room(found)
-
-
-@pytest.fixture(autouse=True)
-def nothing_left_of_other_tests():
-    gc.collect()

@@ -17,7 +17,7 @@ from torch_truth import allocated_by_cpu  # noqa: E402
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore"),  # the profiler and torch warn of what is no concern here
-    pytest.mark.usefixtures("older_objects_are_hidden"),
+    pytest.mark.usefixtures("older_objects_are_hidden", "nothing_left_of_other_tests"),
 ]
 
 
@@ -128,11 +128,6 @@ OPTIMIZERS = {
     "adamw-foreach": lambda parameters: torch.optim.AdamW(parameters, foreach=True),
     "adamw-fused": lambda parameters: torch.optim.AdamW(parameters, fused=True),
 }
-
-
-@pytest.fixture(autouse=True)
-def nothing_left_of_other_tests():
-    gc.collect()
 
 
 def _before():

@@ -31,15 +31,10 @@ from hiwater.errors import BadRequest  # noqa: E402
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore"),  # torch warns of beta features that are used here on purpose
-    pytest.mark.usefixtures("older_objects_are_hidden"),
+    pytest.mark.usefixtures("older_objects_are_hidden", "nothing_left_of_other_tests"),
 ]
 _TP_CLEAR = 192  # where a type keeps what the collector calls, on 64 bits
-HELD_BY_THIS_MODULE = {"cache": [torch.full((77,), 1.0)]}
-
-
-@pytest.fixture(autouse=True)
-def nothing_left_of_other_tests():
-    gc.collect()
+HELD_BY_THIS_MODULE = {}
 
 
 def _names(report=None):
@@ -95,7 +90,8 @@ def test_variables_containers_and_attributes_are_named_by_their_path():
     del alive
 
 
-def test_globals_of_modules_and_variables_of_other_threads_are_found():
+def test_globals_of_modules_and_variables_of_other_threads_are_found(monkeypatch):
+    monkeypatch.setitem(HELD_BY_THIS_MODULE, "cache", [torch.full((77,), 1.0)])
     ready, done = threading.Event(), threading.Event()
 
     def worker():
@@ -618,7 +614,7 @@ def test_nothing_is_asked_of_a_device_that_does_not_run():
 
 
 def test_devices_may_be_written_in_many_ways():
-    reporter = hiwater.contrib.torch.MemReporter()
+    reporter = hiwater.contrib.torch.MemReporter(nn.Linear(1, 1))
     for device in ("cpu", torch.device("cpu")):
         assert [one.device for one in reporter.data(device).devices] == ["cpu"]
     assert reporter.data("cuda:0").devices == ()
