@@ -38,7 +38,7 @@ def on_card(capability: tuple[int, int]) -> Callable[..., torch.Tensor]:
 
     def attention(
         query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_mask: torch.Tensor | None = None,
-        dropout_p: float = 0.0, is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,  # noqa: ARG001 - torch's
+        dropout_p: float = 0.0, is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
     ) -> torch.Tensor:  # fmt: skip
         if torch.is_autocast_cpu_enabled():
             kind = torch.get_autocast_cpu_dtype()
@@ -50,15 +50,19 @@ def on_card(capability: tuple[int, int]) -> Callable[..., torch.Tensor]:
                 key, value = (part.repeat_interleave(query.shape[-3] // part.shape[-3], -3) for part in (key, value))
             return _composite(query, key, value, attn_mask, dropout_p, is_causal)
         if attn_mask is not None and attn_mask.dtype == torch.bool:
-            attn_mask = torch.empty_like(attn_mask, dtype=query.dtype)  # the kernels take a bias, so torch makes one
+            attn_mask = _bias(attn_mask, query.dtype)
         kernel = _kernel(query, attn_mask, prefers_cudnn)
         if attn_mask is not None and kernel is _Efficient:
             attn_mask = _padded(attn_mask).expand(*query.shape[:3], key.shape[2])
+        if is_traced:
+            return kernel.traced(query, key, value, attn_mask, dropout_p, is_causal, scale)
         return _FusedAttention.apply(query, key, value, attn_mask, kernel)
 
     return attention
 
 
+is_traced = False
+"""Whether a graph is made for a compiler, which has the kernels' own operators."""
 _running: list[type[_Kernel]] = []  # the kernel whose forward runs
 
 
@@ -73,7 +77,7 @@ def _settle_selective_checkpoints() -> None:
     def contexts(policy: Any, *others: Any, **options: Any) -> Any:
         def asked(context: Any, function: Any, *arguments: Any, **named: Any) -> Any:
             if _running:
-                function = getattr(torch.ops.aten, f"_scaled_dot_product_{_running[-1].name}_attention").default
+                function = getattr(torch.ops.aten, _running[-1].operator).default
             if callable(policy):
                 return policy(context, function, *arguments, **named)
             kinds = home.CheckpointPolicy
@@ -117,6 +121,13 @@ def _padded(mask: torch.Tensor) -> torch.Tensor:
         return mask
     last = mask.shape[-1]
     return functional.pad(mask, (0, -last % _MASK_ALIGNMENT))[..., :last]
+
+
+def _bias(mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """What the kernels take for a mask, so torch makes one. In a graph its values decide which are one."""
+    if is_traced:
+        return torch.where(mask, torch.zeros((), dtype=dtype), torch.full((), float("-inf"), dtype=dtype))
+    return torch.empty_like(mask, dtype=dtype)
 
 
 def _kernel(query: torch.Tensor, mask: torch.Tensor | None, prefers_cudnn: bool) -> Any:
@@ -172,7 +183,26 @@ def _logsumexp(query: torch.Tensor, rows: int) -> torch.Tensor:
 class _Kernel:
     """What kernels have in common."""
 
-    name: str  # in those of its operators
+    operator: str
+
+    output_at = 4  # among the arguments of its operator for backward
+
+    @classmethod
+    def traced(
+        cls, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, bias: torch.Tensor | None, dropout: float,
+        is_causal: bool, scale: float | None,
+    ) -> torch.Tensor:  # fmt: skip
+        """The result of the kernel's own operator."""
+        is_kept = torch.is_grad_enabled() and any(each.requires_grad for each in (query, key, value))
+        given = (dropout, is_causal) if cls is _Flash else (bias, is_kept, dropout, is_causal)
+        result: torch.Tensor = getattr(torch.ops.aten, cls.operator).default(query, key, value, *given, scale=scale)[0]
+        return result
+
+    @classmethod
+    def called_backward(cls, gradient: torch.Tensor, *arguments: Any, **_options: Any) -> tuple[Any, ...]:
+        """The kernel's operator for backward, of a program that inductor wrote."""
+        gradients = cls.backward(gradient, arguments[cls.output_at - 1], *arguments[:3])  # type: ignore[attr-defined]
+        return (*gradients, None)
 
     @staticmethod
     def random(_query: torch.Tensor) -> list[torch.Tensor]:
@@ -198,7 +228,7 @@ class _Flash(_Kernel):
     rows rounded up to 128 and heads to 32 (`dq_accum`), and a float32 number a row (`softmax_d`). If several queries
     share a key, it makes gradients for every head, which are summed at the end."""
 
-    name = "flash"
+    operator = "_scaled_dot_product_flash_attention"
 
     @staticmethod
     def backward(_gradient: torch.Tensor, _output: torch.Tensor, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -218,7 +248,8 @@ class _Efficient(_Kernel):
     logsumexp's rows to 32. In float32 the sums of gradient and output (`delta`) are made before the kernel. Its
     workspace has sums of gradients, by `workspace_size` of mem_eff_attention/kernel_backward.h."""
 
-    name = "efficient"
+    operator = "_scaled_dot_product_efficient_attention"
+    output_at = 5
 
     @staticmethod
     def kept_rows(query: torch.Tensor) -> int:
@@ -265,7 +296,7 @@ class _Cudnn(_Kernel):
     cudnn-frontend's scaled_dot_product_flash_attention.h: a float32 number a row, the query's gradient in float32, and
     gradients of keys and values for every head if several queries share one."""
 
-    name = "cudnn"
+    operator = "_scaled_dot_product_cudnn_attention"
 
     @staticmethod
     def random(query: torch.Tensor) -> list[torch.Tensor]:
@@ -293,3 +324,6 @@ class _Cudnn(_Kernel):
         workspace = query.new_empty(size, dtype=torch.uint8)
         del workspace, laid_out
         return gradients
+
+
+KERNELS = (_Flash, _Efficient, _Cudnn)

@@ -37,7 +37,7 @@ def settle() -> None:
     torch.UntypedStorage.resize_ = arrivals.resize
     functional.linear = _linear
     streams.install()
-    torch.compile, nn.Module.compile = _uncompiled, lambda *_, **__: unseen.note_compiled()
+    torch.compile, nn.Module.compile = _uncompiled, lambda *_, **__: unseen.note_compiled(_AS_WRITTEN)
     torch.save = _nothing()  # it would begin to write a file, and fail
     torch.jit.script = lambda code, *_, **__: code  # it reads the source of functions that are replaced here
     # The last is called where a tensor is to be made on a card, before any mode can change that (seen with torch 2.2).
@@ -83,9 +83,12 @@ def _itself() -> Callable[..., torch.Tensor]:
     return lambda tensor, *_arguments, **_options: tensor
 
 
+_AS_WRITTEN = "estimated as it is written, without inductor's own buffers"
+
+
 def _uncompiled(model: Any = None, **_options: Any) -> Any:
     """A `torch.compile` that returns the model or function unchanged."""
-    unseen.note_compiled()
+    unseen.note_compiled(_AS_WRITTEN)
     return model if model is not None else lambda function: function
 
 

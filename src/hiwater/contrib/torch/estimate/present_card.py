@@ -23,6 +23,10 @@ def install(request: Mapping[str, Any]) -> None:
         minor=capability[1],
         total_memory=request["total_bytes"],
         multi_processor_count=request["processors"][0],
+        max_threads_per_multi_processor=request["processors"][1],
+        warp_size=32,
+        regs_per_multiprocessor=65536,
+        gcnArchName="",  # of AMD's
     )
     answers: dict[str, Any] = {
         "is_available": True, "device_count": 1, "current_device": 0,

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch._guards import TracingContext
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils._pytree import tree_leaves, tree_map
 
@@ -267,11 +268,22 @@ def _noticed(job: Workload) -> Iterator[None]:
 @contextmanager
 def _autograd_as(changed: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Iterator[None]:
     backward, gradient = torch.autograd.backward, torch.autograd.grad
-    torch.autograd.backward, torch.autograd.grad = changed(backward), changed(gradient)
+    torch.autograd.backward, torch.autograd.grad = (
+        _unless_traced(each, changed(each)) for each in (backward, gradient)
+    )
     try:
         yield
     finally:
         torch.autograd.backward, torch.autograd.grad = backward, gradient
+
+
+def _unless_traced(function: Callable[..., Any], changed: Callable[..., Any]) -> Callable[..., Any]:
+    """The changed function, but for a compiler that traces backward by it: that is none of the program's."""
+
+    def called(*arguments: Any, **options: Any) -> Any:
+        return (function if TracingContext.try_get() else changed)(*arguments, **options)
+
+    return called
 
 
 @contextmanager

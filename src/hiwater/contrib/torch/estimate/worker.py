@@ -40,6 +40,7 @@ def settled_and_done(make: Callable[[], Maker], request: Mapping[str, Any]) -> A
     """The result of the request. Changes torch in this process, unless the step is measured on a card."""
     from hiwater.contrib.torch.estimate import (
         card_kernels,
+        compiled,
         cpu_kernels,
         loops,
         on_card,
@@ -59,6 +60,7 @@ def settled_and_done(make: Callable[[], Maker], request: Mapping[str, Any]) -> A
     ranks.install(request["ranks"])
     if request["is_card"]:
         card_kernels.install(tuple(request["capability"]))
+        compiled.install()
         recurrent.install(Processors(*request["processors"]))
     else:
         cpu_kernels.install()

@@ -1,0 +1,97 @@
+"""What an estimate models of `torch.compile`: what inductor keeps for backward, and its buffers."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import _dynamo, nn  # noqa: E402, F401 - optimizers load the first, and every forked process would again
+from torch.nn import functional  # noqa: E402
+
+import hiwater.contrib.torch  # noqa: E402
+
+SIZE = 4 * 2**20
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning"),
+    pytest.mark.skipif(torch.__version__ < "2.9", reason="inductor of torch 2.11 and newer is modelled"),
+]
+
+
+def built(build, **options):
+    """The estimate of what is built with fake tensors, as of a function that the command line names."""
+    options = {"steps": 3, "device": "H100 80GB", "largest": 1, **options}
+    return hiwater.contrib.torch.estimate.largest_batch(lambda batch_size: build(), **options).estimate
+
+
+def rows():
+    return torch.randn(1024, 1024, device="cuda", requires_grad=True)
+
+
+def of_function(function, is_compiled):
+    return built(lambda: (torch.compile(function) if is_compiled else function, rows(), None, torch.Tensor.sum))
+
+
+def squares(out):
+    return out.square().mean()
+
+
+def test_a_compiled_chain_keeps_its_input_and_makes_no_buffers():
+    def chain(x):
+        return x.sin().exp().tanh().exp().cos()
+
+    written, compiled = (of_function(chain, is_compiled) for is_compiled in (False, True))
+    # Of the chain as it is written, three results are kept, and two gradients of results are live at the peak.
+    assert written.peak_allocated_bytes == 9 * SIZE + 1024
+    # The one of the compiled chain has its input and output, that of the step before, and two gradients of the input.
+    assert compiled.peak_allocated_bytes == 5 * SIZE + 1024
+    assert compiled.fits is None and "one graph" in " ".join(compiled.low_because)
+
+
+def test_the_first_step_has_a_backward_although_the_compiler_traces_one():
+    def build():
+        net = torch.compile(nn.Linear(1024, 1024).cuda())
+        return net, rows(), torch.optim.SGD(net.parameters(), lr=0.1), squares
+
+    first = built(build).steps[1]["phases"]
+    assert first["backward"] > first["forward"] + SIZE
+
+
+def test_parts_compiled_one_by_one_need_what_the_whole_does():
+    """Nothing of the first call stays."""
+
+    def build(is_whole):
+        net = nn.Sequential(*(nn.Sequential(nn.Linear(1024, 1024), nn.GELU()) for _ in range(3))).cuda()
+        for part in [net] if is_whole else net:
+            part.compile()
+        return net, rows(), torch.optim.SGD(net.parameters(), lr=0.1), squares
+
+    whole, parts = (built(lambda is_whole=is_whole: build(is_whole)) for is_whole in (True, False))
+    assert whole.peak_allocated_bytes == parts.peak_allocated_bytes
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_compiled_attention_needs_what_its_kernel_does(dtype):
+    def attention(x):
+        query = x.to(dtype).view(4, 16, 256, 64)
+        return functional.scaled_dot_product_attention(query, query * 2, query + 1, is_causal=True)
+
+    written, compiled = (of_function(attention, is_compiled) for is_compiled in (False, True))
+    assert "one graph" in " ".join(compiled.low_because)
+    assert compiled.peak_allocated_bytes == pytest.approx(written.peak_allocated_bytes, abs=2048)
+
+
+def test_what_cannot_be_traced_is_estimated_as_it_is_written():
+    def reads(x):
+        return x * 2 if x.sum() > 3 else x
+
+    written, compiled = (of_function(reads, is_compiled) for is_compiled in (False, True))
+    assert compiled.peak_allocated_bytes == written.peak_allocated_bytes
+    (why,) = compiled.low_because
+    assert why.startswith("torch.compile: estimated as it is written at ") and "test_estimate_compiled.py:" in why
+
+
+@pytest.mark.parametrize("options", [{"backend": "eager"}, {"disable": True}])
+def test_only_inductor_is_modelled(options):
+    found = built(lambda: (torch.compile(torch.tanh, **options), rows(), None, torch.Tensor.sum))
+    assert bool(found.low_because) == ("backend" in options)
