@@ -298,7 +298,7 @@ def _report_strides(lowering: Any) -> None:
             context.output_strides.append(tuple(map(int, result.get_stride())) if is_tensor else None)
 
 
-class _Names(dict[str, Any]):
+class _ProgramNames(dict[str, Any]):
     """The names of a program. Its kernels do nothing."""
 
     def __missing__(self, name: str) -> Any:
@@ -314,7 +314,7 @@ def _runnable(source: str, constants: dict[str, Any]) -> Callable[[list[Any]], A
     """The function that a program is, from its text."""
     from torch._inductor.select_algorithm import extern_kernels
 
-    names = _Names(
+    names = _ProgramNames(
         {
             "torch": torch, "device": torch.device, "aten": torch.ops.aten, "inductor_ops": torch.ops.inductor,
             "math": math, "inf": math.inf, "nan": math.nan, "extern_kernels": extern_kernels,
