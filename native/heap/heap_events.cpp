@@ -191,11 +191,13 @@ void* Recorder::record_biased_native(Thread& t, LiveTable::Region* region, void*
     return block;
 }
 
-// The same where no walk is known that would be the same, or the tables need more.
+// The same where the first walk that comes to mind is another, or the tables need more.
 template <Kind kKind>
 void* Recorder::record_biased_walk(Thread& t, LiveTable::Region* region, void* block, std::size_t bytes,
-                                   const NativeStack::Wanted& wanted) noexcept {
+                                   NativeStack::Wanted wanted) noexcept {
     if (bytes >= kAsksAgain || t.top->is_internal()) return record_biased_rare<kKind>(t, region, block, bytes);
+    if (wanted.known == 0) wanted.known = t.native->find_account(wanted.key, t);
+    if (charge_known<kKind>(t, region, address_of(block), bytes, wanted.known)) return block;
     std::uint32_t account = wanted.known;
     if (account == 0 || bytes >= t.native->known_below)
         guarded([&] { account = account_of_unknown_walk(t, kKind, wanted); });

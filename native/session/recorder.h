@@ -366,7 +366,7 @@ private:
                                                  std::size_t bytes) noexcept;
     template <capture::Kind kKind>
     [[gnu::noinline]] void* record_biased_walk(Thread& t, LiveTable::Region* region, void* block, std::size_t bytes,
-                                               const NativeStack::Wanted& wanted) noexcept;
+                                               NativeStack::Wanted wanted) noexcept;
     template <capture::Kind kKind>
     void* finish_biased(Thread& t, LiveTable::Region* region, void* block, std::size_t bytes,
                         std::uint32_t account) noexcept;

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 #include "base/pages.h"
 #include "capture/format.h"
@@ -20,11 +21,22 @@ public:
         capture::Kind kind;
     };
 
-    // The account that a walk would lead to; 0 where none is known. `readable_end`: how far the stack can be read.
+    // The account that a walk would lead to, where it is the last that was found or put at its place; else 0.
+    // `readable_end`: how far the stack can be read.
     [[gnu::always_inline]] std::uint32_t account_at(const Key& key, std::uintptr_t readable_end) const noexcept {
         const std::uint64_t which = which_of(key);
-        for (const Stack& stack : set_[place_of(key, which)].stack)
-            if (stack.which == which && is_same(path(stack.path), key, readable_end)) return stack.account;
+        const Stack& stack = set_[place_of(key, which)].stack[0];
+        return is_same(stack, which, key, readable_end) ? stack.account : 0;
+    }
+    // The same of any other; 0 where none is known.
+    std::uint32_t find_account(const Key& key, std::uintptr_t readable_end) noexcept {
+        const std::uint64_t which = which_of(key);
+        Stack* const first = set_[place_of(key, which)].stack;
+        for (Stack* stack = first + 1; stack != first + kTogether; ++stack) {
+            if (!is_same(*stack, which, key, readable_end)) continue;
+            std::swap(*first, *stack);
+            return first->account;
+        }
         return 0;
     }
     void put(const Key& key, std::uint32_t path, std::uint32_t account) noexcept {
@@ -37,14 +49,16 @@ public:
     // The number of the path that leads to a node of native frames, if it does so now; 0 where none is known.
     std::uint32_t path_to(std::uint32_t node, const Key& key, std::uintptr_t readable_end) const noexcept {
         const std::uint32_t number = path_to_[node % kPaths];
-        return number != 0 && is_same(path(number), key, readable_end) ? number : 0;
+        return number != 0 && is_same(walk(number), key, readable_end) ? number : 0;
     }
-    std::uint32_t put_path(std::uint32_t node, const unwind::Path& path) noexcept {
-        if (used_ * kUnit + path.bytes() > sizeof room_) forget();
+    std::uint32_t put_path(std::uint32_t node, const Key& key, const unwind::Path& path) noexcept {
+        const std::size_t bytes = offsetof(Walk, path) + path.bytes();
+        if (used_ * kUnit + bytes > sizeof room_) forget();
         if (used_ == 0) used_ = kNone;
         const std::uint32_t number = used_;
-        __builtin_memcpy(room_ + number * kUnit, &path, path.bytes());
-        used_ += static_cast<std::uint32_t>(path.bytes() / kUnit);
+        __builtin_memcpy(room_ + number * kUnit, &key.address, sizeof key.address);
+        __builtin_memcpy(room_ + number * kUnit + offsetof(Walk, path), &path, path.bytes());
+        used_ += static_cast<std::uint32_t>(bytes / kUnit);
         return path_to_[node % kPaths] = number;
     }
     void forget() noexcept {
@@ -58,13 +72,16 @@ private:
     static constexpr std::uint32_t kTogether = 4, kPaths = 4096, kNone = 2;  // number 0 is no path
     static constexpr int kSetBits = 11;
 
-    // A path has the whole address.
+    struct Walk {
+        std::uintptr_t address;
+        unwind::Path path;
+    };
     struct Stack {
-        std::uint64_t which;
+        std::uint64_t which;  // the Python stack, and of the address what there is room for: a walk has all of it
         std::uint32_t path, account;
     };
     struct alignas(64) Set {
-        Stack stack[kTogether];  // the latest first
+        Stack stack[kTogether];
     };
 
     static std::uint64_t which_of(const Key& key) noexcept {
@@ -74,12 +91,16 @@ private:
     static std::size_t place_of(const Key& key, std::uint64_t which) noexcept {
         return (which ^ key.stack_pointer << 16) * 0x9e3779b97f4a7c15ULL >> (64 - kSetBits);
     }
-    [[gnu::always_inline]] static bool is_same(const unwind::Path& path, const Key& key,
-                                               std::uintptr_t readable_end) noexcept {
-        return key.stack_pointer + path.extent() <= readable_end && path.stands_at(key.stack_pointer);
+    [[gnu::always_inline]] static bool is_same(const Walk& walk, const Key& key, std::uintptr_t readable_end) noexcept {
+        return walk.address == key.address && key.stack_pointer + walk.path.extent() <= readable_end &&
+               walk.path.stands_at(key.stack_pointer);
     }
-    const unwind::Path& path(std::uint32_t number) const noexcept {
-        return *reinterpret_cast<const unwind::Path*>(room_ + number * kUnit);
+    [[gnu::always_inline]] bool is_same(const Stack& stack, std::uint64_t which, const Key& key,
+                                        std::uintptr_t readable_end) const noexcept {
+        return stack.which == which && is_same(walk(stack.path), key, readable_end);
+    }
+    const Walk& walk(std::uint32_t number) const noexcept {
+        return *reinterpret_cast<const Walk*>(room_ + number * kUnit);
     }
 
     std::uint32_t used_;  // of the room, in units

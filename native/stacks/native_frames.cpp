@@ -83,7 +83,7 @@ void NativeFrames::learn(NativeStack& stack, const NativeStack::Wanted& wanted, 
     if (path == 0) {
         unwind::Path fresh;
         if (!unwinder_.describe(key.address, key.stack_pointer, &stack.frames, &fresh)) return;
-        path = stack.walks.put_path(innermost, fresh);
+        path = stack.walks.put_path(innermost, key, fresh);
     }
     stack.walks.put(key, path, account);
 }

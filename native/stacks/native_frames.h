@@ -46,11 +46,17 @@ struct NativeStack {
         std::uint32_t known;  // the account, as a known walk has it; 0: none is known
     };
 
-    // The account of a known walk; 0 where there is none that would be the same.
+    // The account of the known walk that comes to mind first; 0 where that would not be the same.
     [[gnu::always_inline]] std::uint32_t account_at(const KnownWalks::Key& key, const Thread& t) const noexcept {
-        const bool are_known = epoch == t.epoch && unloadings == unwind::g_unloadings.load(std::memory_order_relaxed) &&
-                               frames.stack.covers(key.stack_pointer);
-        return are_known ? walks.account_at(key, frames.stack.end()) : 0;
+        return are_walks_known(key, t) ? walks.account_at(key, frames.stack.end()) : 0;
+    }
+    // And of any other.
+    std::uint32_t find_account(const KnownWalks::Key& key, const Thread& t) noexcept {
+        return are_walks_known(key, t) ? walks.find_account(key, frames.stack.end()) : 0;
+    }
+    [[gnu::always_inline]] bool are_walks_known(const KnownWalks::Key& key, const Thread& t) const noexcept {
+        return epoch == t.epoch && unloadings == unwind::g_unloadings.load(std::memory_order_relaxed) &&
+               frames.stack.covers(key.stack_pointer);
     }
 
     std::uint32_t epoch;        // the thread's, when what is known of walks was right

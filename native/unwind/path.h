@@ -21,9 +21,9 @@ public:
     std::size_t bytes() const noexcept { return offsetof(Path, word_) + words_ * sizeof *word_; }
 
     [[gnu::always_inline]] bool stands_at(std::uintptr_t stack_pointer) const noexcept {
-        const std::uint64_t* word = word_;
-        for (const std::uint64_t* const end = word_ + addresses_; word != end; ++word)
-            if (word_at(*word, stack_pointer) != value_of(*word)) return false;
+        const Word* word = word_;
+        for (const Word* const end = word_ + addresses_; word != end; ++word)
+            if (word->at(stack_pointer) != word->value) return false;
         return words_ == addresses_ || points_same(stack_pointer);
     }
 
@@ -37,34 +37,32 @@ public:
     }
 
 private:
-    // A word and where it is, in one: the distance in words from the lowest place, and the value below.
-    static constexpr int kValueBits = 48;
-    static constexpr std::uint64_t value_of(std::uint64_t word) noexcept {
-        return word & ((std::uint64_t{1} << kValueBits) - 1);
-    }
-    [[gnu::always_inline]] static std::uintptr_t word_at(std::uint64_t word, std::uintptr_t stack_pointer) noexcept {
-        const auto* const lowest = reinterpret_cast<const std::uintptr_t*>(stack_pointer + kSavedPointer);
-        return lowest[word >> kValueBits];
-    }
     [[gnu::noinline]] bool points_same(std::uintptr_t stack_pointer) const noexcept {
         for (std::uint32_t i = addresses_; i < words_; ++i)
-            if (word_at(word_[i], stack_pointer) - stack_pointer != value_of(word_[i])) return false;
+            if (word_[i].at(stack_pointer) - stack_pointer != word_[i].value) return false;
         return true;
     }
 
+    struct Word {
+        std::intptr_t distance;  // from the stack pointer
+        std::uintptr_t value;
+        [[gnu::always_inline]] std::uintptr_t at(std::uintptr_t stack_pointer) const noexcept {
+            return *reinterpret_cast<const std::uintptr_t*>(stack_pointer + static_cast<std::uintptr_t>(distance));
+        }
+    };
+
     bool add(std::uintptr_t at, std::uintptr_t value, std::uintptr_t stack_pointer) noexcept {
-        const std::uintptr_t distance = at - stack_pointer - kSavedPointer;
-        if (words_ == kMost || distance % 8 != 0 || distance / 8 >> (64 - kValueBits) != 0 || value_of(value) != value)
-            return false;
-        if (const auto end = static_cast<std::uint32_t>(distance + 8 + kSavedPointer); distance >= 8 && end > extent_)
-            extent_ = end;
-        word_[words_++] = distance / 8 << kValueBits | value;
+        const auto distance = static_cast<std::intptr_t>(at - stack_pointer);
+        if (words_ == kMost || distance > INT32_MAX || distance < kSavedPointer) return false;
+        if (const std::intptr_t end = distance + 8; end > std::intptr_t{extent_})
+            extent_ = static_cast<std::uint32_t>(end);
+        word_[words_++] = {distance, value};
         return true;
     }
 
     std::uint32_t extent_;
     std::uint16_t addresses_, words_;  // those after the addresses are compared less the stack pointer
-    std::uint64_t word_[kMost];        // as many as there are, of a path that is kept
+    Word word_[kMost];                 // as many as there are, of a path that is kept
 };
 
 }  // namespace hiwater::unwind
