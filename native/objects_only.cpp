@@ -146,7 +146,7 @@ std::uint32_t Recorder::account_of_native_frames(Thread& t, capture::Kind kind) 
     return opened_account(python_node(t), kind);
 }
 
-std::uint32_t Recorder::account_of_known_walk(Thread&, capture::Kind) { return 0; }
+std::uint32_t Recorder::account_of_unknown_walk(Thread&, capture::Kind, const NativeStack::Wanted&) { return 0; }
 std::uint32_t Recorder::charged_node(Thread& t) { return python_node(t); }
 void Recorder::forget_freed() {}
 

@@ -225,7 +225,7 @@ def test_a_recording_that_the_program_begins_knows_its_package_too(place: Place)
     ],
 )
 def test_what_an_interpreter_runs(arguments: list[str], kind: tuple[str, str]) -> None:
-    assert own_code._program(arguments) == kind
+    assert own_code.program_of(arguments) == kind
 
 
 @pytest.mark.parametrize(
