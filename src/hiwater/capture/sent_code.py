@@ -1,7 +1,6 @@
-"""Code that another process sent to the recorded one. cloudpickle sends a function of `__main__` without the name of
-its file.
+"""Code of a notebook that another process sent to the recorded one: cloudpickle sends it without the name of its cell.
 
-The process that sends it knows the files, and the capture has them as a fact: JSON, by file a list of pairs of a
+The process that sends it knows the cells, and the capture has them as a fact: JSON, by file a list of pairs of a
 qualified name and the first line of its code.
 """
 

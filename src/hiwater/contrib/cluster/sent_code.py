@@ -1,5 +1,5 @@
-"""The files of code that this process sends to others by value, for their captures. `hiwater/capture/sent_code.py`
-reads the fact."""
+"""The cells of the notebook, whose code this process sends to others by value, for their captures: other code comes
+with the `__file__` of its module, which the engine finds. `hiwater/capture/sent_code.py` reads the fact."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
 from types import CodeType
 
 FACT = "sent code"
@@ -16,8 +15,7 @@ _LONGEST_FACT = 50_000
 
 
 def files() -> str:
-    """The fact: code of the script or of the notebook's cells, and of modules that are registered for cloudpickle to
-    send by value."""
+    """The fact: code of the notebook's cells; of none outside a notebook."""
     found: dict[str, list[tuple[str, int]]] = {}
     length = 0
     for file, text in _sources():
@@ -29,14 +27,7 @@ def files() -> str:
     return json.dumps(found)
 
 
-def _sources() -> Iterator[tuple[str, str | bytes]]:
-    cloudpickle = sys.modules.get("cloudpickle")
-    registered = cloudpickle.list_registry_pickle_by_value() if cloudpickle is not None else ()
-    for name in ("__main__", *sorted(registered)):
-        file = getattr(sys.modules.get(name), "__file__", None)
-        if file is not None:
-            with suppress(OSError):
-                yield file, Path(file).read_bytes()
+def _sources() -> Iterator[tuple[str, str]]:
     if "IPython" in sys.modules:
         from IPython.core.getipython import get_ipython
 
