@@ -90,6 +90,16 @@ def test_what_a_child_has_copied_since_its_parent_was_read_counts_half_in_the_pa
     assert found.resident is not None and found.resident.error_bytes >= 10 // 2 * MIB
 
 
+def test_what_a_child_copies_before_it_ends_counts_half_in_a_parent_that_is_read_after_that() -> None:
+    """The child has copied 20 MiB by its last reading, at 150 ms, and ends at 180 ms; its parent is read at 250 ms."""
+    first, second = ended(recorded(1, 0, 300, 60 * MIB)), ended(recorded(2, 20, 160, 60 * MIB, "fork"))
+    shared = (100, 60 * MIB, 30 * MIB)
+    of_child = [shared, (150, 60 * MIB, 10 * MIB)]
+    found = machine(first, second, read={1: [(10, 60 * MIB, 0), shared, (250, 60 * MIB, 0)], 2: of_child})
+    assert (resident_at(found, 120), resident_at(found, 160)) == ((30 + 30) * MIB, (40 + 50) * MIB)
+    assert found.resident is not None and found.resident.error_bytes >= 10 * MIB
+
+
 def test_memory_that_processes_have_shared_since_a_fork_counts_once_before_the_child_is_read() -> None:
     """The parent frees it before: then the child has it alone."""
     first, second = ended(recorded(1, 0, 300, 50 * MIB)), ended(recorded(2, 20, 280, 50 * MIB, "fork"))

@@ -33,6 +33,8 @@ class Excess:
     pairs: tuple[Ints, Ints] = (_NONE, _NONE)
     """Two readings each with nothing between them that changes what is shared at once: the times, and the bytes then;
     two columns."""
+    since_ns: Ints | None = None
+    """From when on nothing is known but what others copied; None: the same as `at_ns`."""
 
 
 def shared(
@@ -95,31 +97,37 @@ def shared(
             place = int(np.searchsorted(of_parent.at_ns, start, side="right")) - 1
             at, excess = np.insert(at, 0, start + 1), np.insert(excess, 0, shared_at_first[place])
         found[number] = _from_changes(at, excess, changes, (lowest, least))
-        copied = capture.relatives.get(0) or _copied_by(
-            [readings[one] for one in kin.get(number, ())], at[-1:], changes
-        )
+        copied = capture.relatives.get(0) or _copied_by([readings[one] for one in kin.get(number, ())], at, changes)
         if copied is not None:
             found[number] = _less_copied(found[number], copied, least)
     return [found[number] for number in range(len(processes))]
 
 
-def _copied_by(kin: Sequence[tuple[Ints, Ints]], last_ns: Ints, changes: Ints) -> SeenFromOutside | None:
-    """What its parent or its children have copied since the last reading of a process, which shares it no more: by
-    how much their excess has fallen since their reading nearest to that one, with no fork and no end between the
-    readings."""
-    most, most_bytes = None, 0
-    place = np.searchsorted(changes, last_ns, side="right")
-    limits = np.concatenate([[0], changes, [np.iinfo(np.int64).max]])
-    for at, excess in kin if len(last_ns) else ():
-        same = np.flatnonzero((at > limits[place]) & (at < limits[place + 1]))
-        if not len(same):
-            continue
-        base = same[np.argmin(np.abs(at[same] - last_ns))]
-        later = same[(at[same] > last_ns) & (same > base)]
-        fallen = np.maximum(0, excess[base] - excess[later])
-        if int(fallen.max(initial=0)) > most_bytes:
-            most, most_bytes = SeenFromOutside(at[later], np.zeros_like(fallen), fallen), int(fallen.max())
-    return most
+def _copied_by(kin: Sequence[tuple[Ints, Ints]], own_ns: Ints, changes: Ints) -> SeenFromOutside | None:
+    """What its parent or its children have copied since a reading of a process, at the times `own_ns`, which shares it
+    no more: by how much their excess has fallen since their reading nearest to that one, with no fork and no end
+    between the readings. Up to the next reading where one of these comes first: else that tells."""
+    span_of = np.searchsorted(changes, own_ns, side="right")
+    is_last = np.append(span_of[1:] != span_of[:-1], [True])[: len(own_ns)]
+    found = [np.zeros((3, 0), np.int64)]  # of which reading, when, and bytes
+    for at, excess in kin if len(own_ns) else ():
+        reading = np.searchsorted(own_ns, at, side="right") - 1
+        where = np.searchsorted(changes, at, side="right")
+        before = np.searchsorted(at, own_ns[reading], side="right") - 1
+        behind = np.minimum(before + 1, len(at) - 1)
+        has_before = (before >= 0) & (where[before] == span_of[reading])
+        is_nearer = own_ns[reading] - at[before] <= at[behind] - own_ns[reading]
+        base = np.where(has_before & (is_nearer | (where[behind] != span_of[reading])), before, behind)
+        fallen = np.where((np.arange(len(at)) > base) & (where == span_of[reading]), excess[base] - excess, 0)
+        counts = np.flatnonzero((reading >= 0) & is_last[reading] & (fallen > 0))
+        found.append(np.stack([reading, at, fallen])[:, counts])
+    reading, times, fallen = np.concatenate(found, axis=1)
+    if not len(times):
+        return None
+    order = np.argsort(times, kind="stable")
+    above = reading[order] * (int(fallen.max()) + 1)
+    most = np.maximum.accumulate(fallen[order] + above) - above
+    return SeenFromOutside(times[order], np.zeros_like(most), most)
 
 
 def _has_reading(excess: Excess, within: tuple[int, int]) -> bool:
@@ -171,8 +179,7 @@ def _from_changes(at: Ints, excess: Ints, changes: Ints, alone: tuple[int, int])
 
 
 def _less_copied(excess: Excess, copied: SeenFromOutside, least: int) -> Excess:
-    """Since the last reading so much was copied at most, and is not shared any more: half of it counts, and is in
-    doubt."""
+    """Since a reading so much was copied at most, and is not shared any more: half of it counts, and is in doubt."""
     if not len(excess.at_ns):
         return excess
     place = np.searchsorted(excess.at_ns, copied.at_unix_ns, side="right") - 1
@@ -181,7 +188,10 @@ def _less_copied(excess: Excess, copied: SeenFromOutside, least: int) -> Excess:
     order = np.argsort(times, kind="stable")
     values = np.maximum(least, excess.bytes[place] - half), excess.doubt_bytes[place] + half
     held, doubt = (np.concatenate(pair)[order] for pair in zip((excess.bytes, excess.doubt_bytes), values, strict=True))
-    return Excess(times[order], held, doubt, np.append(excess.is_read, excess.is_read[place])[order], excess.pairs)
+    is_read, since = (
+        np.append(column, column[place])[order] for column in (excess.is_read.astype(np.int64), excess.at_ns)
+    )
+    return Excess(times[order], held, doubt, is_read != 0, excess.pairs, since)
 
 
 def less_shared(track: Track, excess: Excess) -> Track:
@@ -222,8 +232,9 @@ def _fallen_with(held: Ints, track: Track, excess: Excess, place: Ints) -> tuple
     none of it, and no more than it had.
     """
     less = excess.bytes[place]
-    then = track.last_at(excess.at_ns[place])
-    above = (np.cumsum(np.diff(place, prepend=place[:1]) != 0)) * (int(held.max(initial=0)) + 1)
+    since = (excess.at_ns if excess.since_ns is None else excess.since_ns)[place]
+    then = track.last_at(since)
+    above = (np.cumsum(np.diff(since, prepend=since[:1]) != 0)) * (int(held.max(initial=0)) + 1)
     lowest = np.minimum.accumulate(held - above) + above  # since each reading: the next one's are below all of it
     fallen = np.where(excess.is_read[place], np.maximum(0, then - lowest), 0)
     rest = (less * (1 - fallen / np.maximum(1, then))).astype(np.int64)
