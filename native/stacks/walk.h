@@ -206,17 +206,20 @@ static inline hw_slot* compare_down(hw_memo* memo, hw_slot* slot) {
     return lowest;
 }
 
-/* The same for a stack that was settled: it knows where to end. */
+/* The same for a stack that was settled: it knows where to end. Where the frame with the tag stands elsewhere, it has
+ * run, or is another one in the same place, in which the tag was left. */
 static inline hw_slot* compare_settled(hw_memo* memo, hw_slot* const from) {
     hw_slot* const last = (hw_slot*)memo->lowest;
     hw_slot *slot = from, *lowest = from + 1;
     if (slot < last) return compare_down(memo, from);
-    for (const hw_frame* f = (const hw_frame*)slot->frame;; f = (const hw_frame*)slot->previous, --slot) {
+    const hw_frame* f = (const hw_frame*)slot->frame;
+    for (;; f = (const hw_frame*)slot->previous, --slot) {
         if (__builtin_expect((const void*)f->previous != slot->previous, 0)) return NULL;
         if (has_moved(slot, f)) lowest = slot;
         if (slot == last) break;
     }
-    if (__builtin_expect(*memo->tag == memo->tagged_as, 1)) {
+    const int is_proof = lowest != last || memo->tag == (const void* const*)&f->previous;
+    if (__builtin_expect(*memo->tag == memo->tagged_as && is_proof, 1)) {
         memo->ends_as_before = 1;
         return lowest;
     }

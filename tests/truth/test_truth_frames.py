@@ -19,9 +19,9 @@ pytestmark = needs_engine
 PRELUDE = "import signatures\ntake = signatures.load('heap').take_malloc\n"
 
 
-def run(folder: Path, text: str) -> Recorded:
+def run(folder: Path, text: str, sample_bytes: int = 0) -> Recorded:
     lines = [line[8:] if line.startswith(" " * 8) else line for line in text.strip("\n").splitlines()]
-    return record(folder, PRELUDE + "\n".join(lines) + "\n", libraries=["heap"])
+    return record(folder, PRELUDE + "\n".join(lines) + "\n", libraries=["heap"], sample_bytes=sample_bytes)
 
 
 def functions(recorded: Recorded, name: str) -> list[str]:
@@ -455,6 +455,47 @@ def test_a_program_run_by_the_command(tmp_path: Path, sample: list[str]) -> None
         assert {stack: found[stack] for stack in large} == large
     else:
         assert found == expected
+
+
+def test_a_frame_in_the_place_of_one_that_raised_is_another(tmp_path: Path) -> None:
+    """The larger one was left by an exception, so nothing was written over what marked it as not having run. Nothing is
+    looked at before the smaller one allocates: such small objects are hardly ever in a sample."""
+    recorded = run(
+        tmp_path,
+        """
+        raised, kept = ValueError(), dict.fromkeys(range(8))
+        def leaf(size):
+            kept[size] = bytearray(size)  # @leaf
+            raise raised
+        def large(a, b, c, d, e, f, size):
+            return a, b, c, d, e, f, leaf(size)
+        def small(size):
+            kept[size] = bytearray(size)  # @small
+        def middle(size):
+            if size % 2:
+                large(1, 2, 3, 4, 5, 6, size)
+            else:
+                small(size)  # @middle
+        def outer(size):
+            try:
+                middle(size)
+            except ValueError:
+                middle(size + 1)  # @outer
+        def far_up(depth, size):
+            if depth:
+                far_up(depth - 1, size)
+            else:
+                outer(size)
+        def main():
+            far_up(40, 1_000_001)
+            far_up(40, 2_000_001)
+        """,
+        sample_bytes=1 << 18,
+    )
+    stacks = recorded.stacks("small", "python", "end")
+    assert sum(stack.bytes for stack in stacks) == 1_000_003 + 2_000_003
+    lines = {(recorded.line("outer"), recorded.line("middle"))}
+    assert {tuple(frame.line for frame in stack.frames[-3:-1]) for stack in stacks} == lines
 
 
 @pytest.mark.parametrize("sample_bytes", [0, 4096])
