@@ -97,6 +97,7 @@ def test_arguments_can_be_left_out_of_the_capture(tmp_path: Path) -> None:
     assert b"secret" not in (tmp_path / "without.hiw").read_bytes()
 
 
+@needs_engine
 @pytest.mark.parametrize("options", [(), ("--no-argv",)])
 def test_what_is_left_out_of_the_capture_is_left_out_of_those_of_children(
     tmp_path: Path, options: tuple[str, ...]
