@@ -75,10 +75,16 @@ void Relatives::read_last(Recorder& recorder, std::uint64_t now) noexcept {
 bool Relatives::read(Recorder& recorder, std::uint64_t now, process::Shared* own) noexcept {
     if (spent_ns_ + last_ns_ > kBurstNs + now / kShare) return false;
     const std::uint64_t began_ns = process::thread_ns();
-    bool is_own_known = false;
+    bool is_own_known = false, is_delayed = false;
     for (int i = 0; i < count_; ++i) {
         process::Shared shared;
+        const std::uint64_t from = recorder.now_ns(), used_ns = process::thread_ns();
         if (!process::read_shared(&shared, processes_[i])) continue;
+        // Where this thread had to wait, the figures may be of a time before a fork, or after it.
+        if (recorder.now_ns() - from > kMostDelayNs + 2 * (process::thread_ns() - used_ns)) {
+            is_delayed = true;
+            continue;
+        }
         if (i == 0) is_own_known = true, *own = shared;
         recorder.note_relative({recorder.now_ns(), shared.resident_bytes, shared.excess_bytes,
                                 static_cast<std::uint32_t>(processes_[i]), 0});
@@ -86,7 +92,7 @@ bool Relatives::read(Recorder& recorder, std::uint64_t now, process::Shared* own
     last_count_ = count_;
     read_pages_ = pages_;
     copied_ = told_ = 0;
-    are_others_ = false;
+    are_others_ = is_delayed;  // then they are read again
     last_ns_ = process::thread_ns() - began_ns;
     spent_ns_ += last_ns_;
     calm_until_ns_ = now + kCalmShare * last_ns_;
