@@ -188,9 +188,11 @@ def _instant(found: Sequence[Track], at_ns: int, total: int) -> Instant:
             error += abs(int(track.bytes[following]) - int(track.bytes[place]))
             spacing = max(spacing, int(track.at_ns[following] - track.at_ns[place]))
         if track.least is not None:
-            risen = int(track.bytes[place] - track.least[place])
-            rise += risen
-            until = max(until, int(track.at_ns[following]) if risen else 0)
+            risen = track.bytes[place:] - track.least[place:]
+            rise += int(risen[0])
+            # At times at which the excess alone has changed, the process may still come to its highest moment.
+            settled = place + int(np.append(np.flatnonzero(risen != risen[0]), len(risen) - 1)[0])
+            until = max(until, int(track.at_ns[settled]) if risen[0] else 0)
     fallen = 0
     for track, place in places if rise else ():
         behind = int(np.searchsorted(track.at_ns, until, side="right")) + 1
