@@ -81,7 +81,9 @@ def test_memory_that_nothing_touched_does_not_lead(tmp_path: Path, options: tupl
 
     shown = run_hiwater("report", "run.hiw", "--no-pager", folder=tmp_path).stdout.splitlines()
     line = WORK.splitlines().index("    held = [bytes([number]) * 1_000_000 for number in range(12)]") + 1
-    assert "allocated at once by 3 processes, 64.0 MiB of it never touched; most of the rest at work.py:" in shown[1]
+    # Each process counts for what it had at the instant, which may be a little less than its stacks.
+    lead = r"allocated at once by 3 processes, 6[34]\.\d MiB of it never touched; most of the rest at work\.py:"
+    assert re.search(lead, shown[1]), shown[1]
     assert f"work.py:{line} in work: " in shown[1] and shown[1].endswith(" over all of them")
     assert ", 32.0 MiB of it never touched; most of the rest at work.py:" in shown[2]
 
