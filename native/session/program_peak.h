@@ -42,12 +42,11 @@ public:
             peak_ = peak_bytes;
         }
         lowest_put_ = std::min(lowest_put_, put.least());
-        if (peak_bytes != 0) {
-            // Also where it is as high as before: with fewer of the recorder's pages, the program's own was higher.
-            if (is_counted_) most_ = std::max(most_, peak_ - lowest_put_ - rest_);
-            lowest_put_ = put.least();
-        }
-        if (peak_bytes != 0) highest_put_ = put.most();
+        if (peak_bytes == 0) return;
+        // Also where it is as high as before: with fewer of the recorder's pages, the program's own was higher.
+        if (is_counted_) most_ = std::max(most_, peak_ - lowest_put_ - rest_);
+        lowest_put_ = put.least();
+        highest_put_ = put.most();
     }
     // So many of the pages that were counted last may go: they are put pages from now on, so that the rest does not
     // fall.

@@ -80,14 +80,15 @@ bool Relatives::read(Recorder& recorder, std::uint64_t now, process::Shared* own
         process::Shared shared;
         const std::uint64_t from = recorder.now_ns(), used_ns = process::thread_ns();
         if (!process::read_shared(&shared, processes_[i])) continue;
+        const std::uint64_t until = recorder.now_ns();
         // Where this thread had to wait, the figures may be of a time before a fork, or after it.
-        if (recorder.now_ns() - from > kMostDelayNs + 2 * (process::thread_ns() - used_ns)) {
+        if (until - from > kMostDelayNs + 2 * (process::thread_ns() - used_ns)) {
             is_delayed = true;
             continue;
         }
         if (i == 0) is_own_known = true, *own = shared;
-        recorder.note_relative({recorder.now_ns(), shared.resident_bytes, shared.excess_bytes,
-                                static_cast<std::uint32_t>(processes_[i]), 0});
+        recorder.note_relative(
+            {until, shared.resident_bytes, shared.excess_bytes, static_cast<std::uint32_t>(processes_[i]), 0});
     }
     last_count_ = count_;
     read_pages_ = pages_;

@@ -188,10 +188,8 @@ def _less_copied(excess: Excess, copied: SeenFromOutside, least: int) -> Excess:
     order = np.argsort(times, kind="stable")
     values = np.maximum(least, excess.bytes[place] - half), excess.doubt_bytes[place] + half
     held, doubt = (np.concatenate(pair)[order] for pair in zip((excess.bytes, excess.doubt_bytes), values, strict=True))
-    is_read, since = (
-        np.append(column, column[place])[order] for column in (excess.is_read.astype(np.int64), excess.at_ns)
-    )
-    return Excess(times[order], held, doubt, is_read != 0, excess.pairs, since)
+    reading = np.append(np.arange(len(excess.at_ns)), place)[order]
+    return Excess(times[order], held, doubt, excess.is_read[reading], excess.pairs, excess.at_ns[reading])
 
 
 def less_shared(track: Track, excess: Excess) -> Track:
