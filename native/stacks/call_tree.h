@@ -80,7 +80,7 @@ public:
 
     std::uint32_t child(std::uint32_t parent, std::uint32_t code, std::uint32_t line) {
         const capture::NodeRecord record{parent, code, line, 0};
-        if (parent + 1 == nodes_.size()) return static_cast<std::uint32_t>(nodes_.append(record));
+        if (parent + 1 >= nodes_.size()) return static_cast<std::uint32_t>(nodes_.append(record));
         if (same(nodes_[parent + 1], record)) return parent + 1;
         const std::uint64_t hash = hash_node(record);
         const std::uint32_t known = node_set_.find(hash, [&](std::uint32_t id) { return same(nodes_[id], record); });
@@ -127,8 +127,9 @@ public:
     void remember_code(const void* object, std::uint32_t code) { by_address_.put(object, code); }
     bool forget_code(const void* object) { return by_address_.remove(object); }
 
-    const capture::NodeRecord& node(std::uint32_t id) const { return nodes_[id]; }
-    const capture::CodeRecord& code_record(std::uint32_t id) const { return codes_[id]; }
+    // Numbers that were read from the file are checked, here and in text_of(): somebody else may have written to it.
+    const capture::NodeRecord& node(std::uint32_t id) const { return nodes_[id < nodes_.size() ? id : 0]; }
+    const capture::CodeRecord& code_record(std::uint32_t id) const { return codes_[id < codes_.size() ? id : 0]; }
     std::uint64_t node_count() const { return nodes_.size(); }
     std::uint64_t code_count() const { return codes_.size(); }
 
@@ -136,7 +137,6 @@ public:
     std::string_view text_of(std::uint32_t id) const {
         if (id >= strings_.size()) return {};
         const capture::StringRecord& record = strings_[id];
-        // Checked, as somebody else may have written to the file.
         const bool is_there =
             record.length != 0 && record.offset < bytes_.size() && record.length <= bytes_.size() - record.offset;
         return is_there ? std::string_view(&bytes_[record.offset], record.length) : std::string_view();

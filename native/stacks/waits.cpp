@@ -37,9 +37,12 @@ struct Standing {
 }  // namespace
 
 bool Recorder::is_owned(std::uint32_t node) const {
-    for (; node != 0; node = tree_.node(node).parent) {
-        const auto owner = static_cast<Owner>(tree_.code_record(tree_.node(node).code).owner);
+    while (node != 0) {
+        const capture::NodeRecord& record = tree_.node(node);
+        const auto owner = static_cast<Owner>(tree_.code_record(record.code).owner);
         if (owner == Owner::own || owner == Owner::run) return true;
+        if (record.parent >= node) return false;  // somebody else wrote that: it could lead round in a circle
+        node = record.parent;
     }
     return false;
 }

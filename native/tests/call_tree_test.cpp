@@ -143,6 +143,17 @@ TEST_CASE("the consistency check sees a record that was changed") {
     CHECK_FALSE(t.tree.is_consistent());
 }
 
+TEST_CASE("a number that somebody wrote over one of the file's leads nowhere else") {
+    Tree t;
+    const std::uint32_t code = t.tree.code("work", "work.py", 1, CodeKind::python);
+    const std::uint32_t node = t.tree.child(t.tree.child(0, code, 1), code, 2);
+    constexpr std::uint32_t kNoise = 0x8badf00d;
+    const_cast<capture::NodeRecord&>(t.tree.node(node)) = {kNoise, kNoise, 2, 0};
+    CHECK(&t.tree.node(t.tree.node(node).parent) == &t.tree.node(0));
+    CHECK(&t.tree.code_record(t.tree.node(node).code) == &t.tree.code_record(0));
+    CHECK(t.tree.child(t.tree.node(node).parent, code, 3) == node + 1);
+}
+
 TEST_CASE("a node gets another code, and what is below goes with it") {
     Tree t;
     const std::uint32_t first = t.tree.code("first", "", 0, CodeKind::thread),
