@@ -287,6 +287,39 @@ def test_a_loop_over_the_modules_is_seen_while_it_lasts():
         assert not is_loop_under_way()
 
 
+# A torch whose import takes a lock of the import system that is hard to get.
+LOCKS = """
+import sys, time
+from importlib._bootstrap import _ModuleLock
+
+class Slow:
+    def __enter__(self):
+        until = time.monotonic() + 0.5
+        while time.monotonic() < until:
+            sum(range(100))
+
+    def __exit__(self, *error):
+        pass
+
+lock = _ModuleLock("another")
+lock.lock = Slow()
+lock.acquire()
+until = time.monotonic() + 60
+while "hiwater.recording.device_histories" not in sys.modules and time.monotonic() < until:
+    sum(range(1000))
+print("hiwater.recording.device_histories" in sys.modules)
+"""
+
+
+@needs_engine
+def test_an_import_of_ours_waits_until_the_program_has_the_lock_of_its_own(tmp_path):
+    """Before 3.12.1 the program's import would end with a KeyError."""
+    (tmp_path / "torch.py").write_text(LOCKS)
+    (tmp_path / "program.py").write_text("import torch\n")
+    done = run_hiwater("run", "-o", tmp_path / "run.hiw", tmp_path / "program.py")
+    assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
+
+
 INSIDE = """
 import sys, time
 sys.path.insert(0, {helpers!r})

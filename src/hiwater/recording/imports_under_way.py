@@ -18,18 +18,23 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 _OURS = ("hiwater", "pynvml")
+_LOCK = ("acquire", "<frozen importlib._bootstrap>")
+_MOST_FRAMES = 1_000  # to take a lock needs three; the others are those of a destructor or handler that came meanwhile
 _NONE: "dict[str, object]" = {}
 _LOOPS = tuple(type(way(view)) for way in (iter, reversed) for view in (_NONE.keys(), _NONE.values(), _NONE.items()))
 
 
 def may_import() -> bool:
-    """Whether neither is under way now."""
+    """Whether none of this is under way now."""
     return not is_import_under_way(()) and not is_loop_under_way()
 
 
 def is_import_under_way(libraries: "Collection[str]") -> bool:
-    """Whether a module that ours may need is incomplete: of the standard library, of hiwater, or of these libraries.
-    The program's modules do not count, because the program may run inside an import of one until it ends."""
+    """Whether this thread takes the lock of an import, or a module that ours may need is incomplete: of the standard
+    library, of hiwater, or of these libraries. The program's modules do not count, because the program may run inside
+    an import of one until it ends."""
+    if _takes_lock():
+        return True
     for name, module in tuple(sys.modules.items()):
         # No getattr on the module: some modules create or import their attributes on access.
         spec = getattr(module, "__dict__", _NONE).get("__spec__")
@@ -37,6 +42,17 @@ def is_import_under_way(libraries: "Collection[str]") -> bool:
             top = name.partition(".")[0]
             if top in _OURS or top in libraries or top in sys.stdlib_module_names:
                 return True
+    return False
+
+
+def _takes_lock() -> bool:
+    frame = sys._getframe()
+    for _ in range(_MOST_FRAMES):
+        if (frame.f_code.co_name, frame.f_code.co_filename) == _LOCK:
+            return True
+        if frame.f_back is None:
+            return False
+        frame = frame.f_back
     return False
 
 
