@@ -55,13 +55,14 @@ bool Relatives::read_if_due(Recorder& recorder, std::uint64_t now, process::Shar
     const bool is_due = (have_changed() || now >= calm_until_ns_) && (count_ > 1 || last_count_ > 1);
     const std::uint64_t checked_ns = process::thread_ns() - began_ns;
     spent_ns_ += checked_ns;
-    const bool is_own_known = is_due && read(recorder, now, own);
+    const bool is_soon = now >= read_from_ns_ || copied_ * kFewMore >= pages_;
+    const bool is_own_known = is_due && is_soon && read(recorder, now, own);
     if (is_due && !is_own_known && (copied_ - told_) * kFewCopied >= pages_) {
         recorder.note_relative({now, 0, copied_ * static_cast<std::int64_t>(kPage), 0, 0});
         told_ = copied_;
     }
-    const std::uint64_t pause_ns =
-        std::max(is_own_known ? kPause * last_ns_ : 0, spent_ns_ < kBurstNs ? 0 : 2 * kShare * checked_ns);
+    if (is_own_known) read_from_ns_ = now + kPause * last_ns_;
+    const std::uint64_t pause_ns = checked_ns * (spent_ns_ < kBurstNs ? kBurstPause : 2 * kShare);
     next_ns_ = now + std::max({kLeastPauseNs, now / 512, pause_ns});
     return is_own_known;
 }

@@ -24,9 +24,9 @@ private:
     // For each reading the kernel visits every resident page of all these processes. All together take at most 1/200 of
     // one processor's time, and a burst: short programs change fast. Where since the last one they have hardly copied
     // pages that they shared, and have hardly more or fewer, it takes a tenth of that. To find out whether they have
-    // takes as much at most, once the burst is over.
+    // takes as much at most, once the burst is over, and 1/50 within it.
     static constexpr std::uint64_t kBurstNs = 40'000'000, kShare = 200, kCalmShare = 2'000, kPause = 16,
-                                   kLeastPauseNs = 20'000'000, kMostDelayNs = 2'000'000;
+                                   kBurstPause = 50, kLeastPauseNs = 20'000'000, kMostDelayNs = 2'000'000;
     static constexpr std::int64_t kFewCopied = 128, kFewMore = 8;
 
     static constexpr int kMost = 256;
@@ -38,7 +38,8 @@ private:
     pid_t processes_[kMost], before_[kMost];  // this one first
     std::uint64_t started_[kMost];            // in ticks
     int count_ = 0, last_count_ = 0;
-    std::uint64_t next_ns_ = 0, calm_until_ns_ = 0, spent_ns_ = 0, last_ns_ = 0;
+    std::uint64_t next_ns_ = 0;  // the next check
+    std::uint64_t read_from_ns_ = 0, calm_until_ns_ = 0, spent_ns_ = 0, last_ns_ = 0;
     std::int64_t numbers_ = 0, faults_ = 0, pages_ = 0;  // at the check before: the sums over the processes
     // Of the last reading, and since then:
     std::int64_t read_pages_ = 0;

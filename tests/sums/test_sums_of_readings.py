@@ -121,6 +121,19 @@ def test_a_forked_process_that_ends_before_anybody_is_read_adds_at_most_what_it_
     assert track.unmeasured is not None and MIB < track.unmeasured[0] < 25 * MIB
 
 
+def test_a_forked_process_takes_from_the_parts_of_others_what_their_readings_before_and_after_it_do_not_tell() -> None:
+    """All three share all that they have. The first two are read as two before it and after it."""
+    first, second = ended(recorded(1, 0, 300, 48 * MIB)), ended(recorded(2, 20, 280, 48 * MIB, "fork"))
+    third = ended(recorded(3, 40, 80, 48 * MIB, "fork"))
+    for forked in (second, third):
+        forked.header.update(resident_start_bytes=48 * MIB)
+    both = [(at_ms, 48 * MIB, 24 * MIB) for at_ms in (30, 200)]
+    read = {1: [(10, 48 * MIB, 0), *both], 2: both, 3: [(80, 48 * MIB, 32 * MIB)]}
+    found = machine(first, second, third, read=read)
+    assert [resident_at(found, at_ms) for at_ms in (35, 90, 150)] == [48 * MIB] * 3
+    assert found.resident is not None and found.resident.error_bytes < 20 * MIB
+
+
 def test_shared_memory_that_processes_touch_between_two_readings_counts_in_parts_as_it_is_touched() -> None:
     """Between the readings at 30 and 200 ms both processes touch the same 80 MiB, half of it by 110 ms."""
     both = [recorded(1, 0, 0, 20 * MIB), recorded(2, 0, 0, 20 * MIB, "fork")]

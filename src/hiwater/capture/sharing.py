@@ -30,6 +30,8 @@ class Excess:
     doubt_bytes: Ints
     is_read: NDArray[np.bool_]
     """Whether they are those of a reading at that time or before it."""
+    of_ns: Ints
+    """The times of the readings that had them, before or after."""
     pairs: tuple[Ints, Ints] = (_NONE, _NONE)
     """Two readings each with nothing between them that changes what is shared at once: the times, and the bytes then;
     two columns."""
@@ -100,7 +102,49 @@ def shared(
         copied = capture.relatives.get(0) or _copied_by([readings[one] for one in kin.get(number, ())], at, changes)
         if copied is not None:
             found[number] = _less_copied(found[number], copied, least)
-    return [found[number] for number in range(len(processes))]
+    return [
+        found[number]
+        if parent is None
+        or capture.process.started_by != "fork"
+        or not len(readings[number][0])
+        or not len(found[parent].at_ns)
+        else _with_unseen(found[number], found[parent], spans[number], spans[parent][1], capture, least)
+        for number, (capture, parent) in enumerate(zip(processes, parents, strict=True))
+    ]
+
+
+def _with_unseen(
+    excess: Excess, of_parent: Excess, ran: tuple[int, int], parents_end: int, capture: Capture, least: int
+) -> Excess:
+    """The excess of a forked process, which `ran`, and what the excess of its parent and of others lacks because of
+    it, where the parent was last read before it began, and next after it had ended.
+
+    A page of one more process counts in each of them for less; in all together for as much as in the new one. So it is
+    the excess of the new one, over the number of those that had the page before: as many as the parent shared its pages
+    with at the fork, on average.
+    """
+    times = np.unique(np.concatenate([excess.at_ns, of_parent.at_ns]))
+    place = np.maximum(0, np.searchsorted(excess.at_ns, times, side="right") - 1)
+    beside = np.searchsorted(of_parent.at_ns, times, side="right") - 1
+    had_then = of_parent.bytes[np.searchsorted(of_parent.at_ns, ran[0] - 1, side="right") - 1]
+    began_with = capture.resident.start_bytes
+    sharers = max(1.0, (began_with - least) / max(1, began_with - int(had_then)))
+    read_at = of_parent.of_ns[beside]
+    is_unseen = (times >= ran[0]) & (times < parents_end) & ((read_at <= ran[0]) | (read_at > ran[1]))
+    more = np.where(is_unseen, np.maximum(0, excess.bytes[place] - least) / sharers, 0).astype(np.int64)
+    if not more.any():
+        return excess
+    kept = np.isin(times, excess.at_ns) | (np.diff(more, prepend=0) != 0)
+    times, place, more = times[kept], place[kept], more[kept]
+    return Excess(
+        times,
+        excess.bytes[place] + more,
+        excess.doubt_bytes[place] + more // 2,
+        excess.is_read[place],
+        excess.of_ns[place],
+        excess.pairs,
+        (excess.at_ns if excess.since_ns is None else excess.since_ns)[place],
+    )
 
 
 def _copied_by(kin: Sequence[tuple[Ints, Ints]], own_ns: Ints, changes: Ints) -> SeenFromOutside | None:
@@ -140,7 +184,7 @@ def _of_unread(start_bytes: int, ran: tuple[int, int]) -> Excess:
     with, less what it may have copied since."""
     copied = min(start_bytes, int((ran[1] - ran[0]) * _COPIED_BYTES_PER_NS))
     at, held, doubt = (np.array([value], np.int64) for value in (0, start_bytes, copied))
-    return Excess(at, held, doubt, np.zeros(1, np.bool_))
+    return Excess(at, held, doubt, np.zeros(1, np.bool_), at)
 
 
 def _from_changes(at: Ints, excess: Ints, changes: Ints, alone: tuple[int, int]) -> Excess:
@@ -149,7 +193,7 @@ def _from_changes(at: Ints, excess: Ints, changes: Ints, alone: tuple[int, int])
     wrote to what they share. Before the first reading and its changes it is between those of `alone`; since the
     first change behind the last one it is not less than that."""
     if not len(at):
-        return Excess(at, excess, excess, np.zeros(0, np.bool_))
+        return Excess(at, excess, excess, np.zeros(0, np.bool_), at)
     lowest, least = alone
     before = np.concatenate([[0], at[:-1]])
     first, last = np.searchsorted(changes, before), np.searchsorted(changes, at) - 1
@@ -164,6 +208,7 @@ def _from_changes(at: Ints, excess: Ints, changes: Ints, alone: tuple[int, int])
     behind = np.minimum(at + 1, np.append(first_at[1:], np.iinfo(np.int64).max))
     times = np.stack([first_at, last_at, at, behind], axis=1).ravel()
     values = np.stack([np.maximum(excess, earlier), excess, excess, excess], axis=1).ravel()
+    of = np.stack([np.where(excess >= earlier, at, before), at, at, at], axis=1).ravel()
     nothing = np.zeros(len(at), np.int64)
     in_doubt = np.stack([np.where(has_changed, difference, 0), nothing, nothing, doubts], axis=1).ravel()
     later = changes[np.searchsorted(changes, at[-1], side="right") :][:1]
@@ -174,6 +219,7 @@ def _from_changes(at: Ints, excess: Ints, changes: Ints, alone: tuple[int, int])
         np.concatenate([[least], values, ends[0]]),
         np.concatenate([[least - lowest], in_doubt, ends[1]]),
         np.concatenate([[False], np.tile([False, False, True, True], len(at)), np.zeros(len(later), np.bool_)]),
+        np.concatenate([[0], of, np.full(len(later), at[-1], np.int64)]),
         (at[both], excess[both]),
     )
 
@@ -183,13 +229,15 @@ def _less_copied(excess: Excess, copied: SeenFromOutside, least: int) -> Excess:
     if not len(excess.at_ns):
         return excess
     place = np.searchsorted(excess.at_ns, copied.at_unix_ns, side="right") - 1
-    half = copied.shared_excess_bytes // 2
+    half = np.minimum(copied.shared_excess_bytes // 2, np.maximum(0, excess.bytes[place] - least))
     times = np.concatenate([excess.at_ns, copied.at_unix_ns])
     order = np.argsort(times, kind="stable")
-    values = np.maximum(least, excess.bytes[place] - half), excess.doubt_bytes[place] + half
+    values = excess.bytes[place] - half, excess.doubt_bytes[place] + copied.shared_excess_bytes - half
     held, doubt = (np.concatenate(pair)[order] for pair in zip((excess.bytes, excess.doubt_bytes), values, strict=True))
     reading = np.append(np.arange(len(excess.at_ns)), place)[order]
-    return Excess(times[order], held, doubt, excess.is_read[reading], excess.pairs, excess.at_ns[reading])
+    return Excess(
+        times[order], held, doubt, excess.is_read[reading], excess.of_ns[reading], excess.pairs, excess.at_ns[reading]
+    )
 
 
 def less_shared(track: Track, excess: Excess) -> Track:
