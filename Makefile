@@ -110,7 +110,7 @@ test-suites: $(VENV)/installed ## compare parts of other projects' test suites p
 test-long: $(VENV)/installed ## 10⁹ allocations, 10⁵ threads, 10⁵ forks: time and memory for one more must not grow
 	$(BIN)/python tests/stress/long_runs.py $(WORDS)
 
-# Half an hour. Others at work on the machine disturb what is measured from outside.
+# Five minutes. Others at work on the machine disturb what is measured from outside; HIWATER_FIRST_TREE=1000 tries others.
 test-sums: $(VENV)/installed ## the sums of 1,000 random trees of processes, against what is measured from outside
 	HIWATER_TREES=1000 $(BIN)/python -m pytest -q tests/sums -n 2
 

@@ -77,6 +77,10 @@ def shared(
     ]
     least = min((int(excess.min()) for how, excess in settled if how != "fork" and len(excess)), default=0)
     lowest = min((int(excess.min()) for _, excess in settled if len(excess)), default=0)
+    forked_from = [
+        parent if capture.process.started_by == "fork" else None
+        for capture, parent in zip(processes, parents, strict=True)
+    ]
     kin = dict[int, list[int]]()  # parents and children
     for number, parent in enumerate(parents):
         if parent is not None:
@@ -84,9 +88,9 @@ def shared(
             kin.setdefault(parent, []).append(number)
     found: dict[int, Excess] = {}
     for number in sorted(range(len(processes)), key=spans.__getitem__):
-        capture, start, parent = processes[number], spans[number][0], parents[number]
+        capture, start, parent = processes[number], spans[number][0], forked_from[number]
         at, excess = readings[number]
-        of_parent = None if parent is None or capture.process.started_by != "fork" else found.get(parent)
+        of_parent = None if parent is None else found.get(parent)
         if of_parent is not None and len(of_parent.at_ns):
             shared_at_first = np.minimum(of_parent.bytes, capture.resident.start_bytes)
             if not len(at):
@@ -105,11 +109,8 @@ def shared(
     return [
         found[number]
         if parent is None
-        or capture.process.started_by != "fork"
-        or not len(readings[number][0])
-        or not len(found[parent].at_ns)
         else _with_unseen(found[number], found[parent], spans[number], spans[parent][1], capture, least)
-        for number, (capture, parent) in enumerate(zip(processes, parents, strict=True))
+        for number, (capture, parent) in enumerate(zip(processes, forked_from, strict=True))
     ]
 
 
@@ -123,6 +124,8 @@ def _with_unseen(
     the excess of the new one, over the number of those that had the page before: as many as the parent shared its pages
     with at the fork, on average.
     """
+    if not len(of_parent.at_ns) or not excess.of_ns.any():
+        return excess
     times = np.unique(np.concatenate([excess.at_ns, of_parent.at_ns]))
     place = np.maximum(0, np.searchsorted(excess.at_ns, times, side="right") - 1)
     beside = np.searchsorted(of_parent.at_ns, times, side="right") - 1
