@@ -29,6 +29,7 @@ def start(
     cgroup_usage: str = "",
     cgroup_limits: Sequence[str] = (),
     own_script: str = "",
+    owner_rules: Sequence[tuple[str, int]] = (),
     last_words: str = "",
     interval_ns: int = 0,
     mode: int = 0o600,
@@ -45,7 +46,8 @@ def start(
     `internal_prefix` is the folder whose frames are hiwater's own: they never appear in a stack, and what they allocate
     is not recorded; `own_script` is a file elsewhere of which the same holds. A frame of the function named
     `_hiwater_launch_` there is a root: frames below it are left out; one of `_hiwater_own_` makes all that it calls
-    hiwater's own. `sample_bytes`: blocks below it are sampled; 0 records every block. `sample_seed` makes the sample
+    hiwater's own. `owner_rules` say whose code a file is (`hiwater.capture.ownership.rules()`).
+    `sample_bytes`: blocks below it are sampled; 0 records every block. `sample_seed` makes the sample
     repeatable; 0 does not. `cgroup_usage` and `cgroup_limits` are files whose numbers go on the timeline. `last_words`
     is the file for a line about the process once it is near to what limits it. Each time `interval_ns` has passed, a
     snapshot of what is live is due; 0: never. `run_variable`, "NAME=value": Python processes that this one starts are

@@ -182,8 +182,19 @@ def test_too_few_markers_cannot_tell(tmp_path: Path) -> None:
     (tmp_path / "few.py").write_text(APP.replace("range(40)", "range(8)"))
     run_hiwater("run", "-q", "-o", "few.hiw", "few.py", folder=tmp_path, check=True)
     done = run_hiwater("leaks", "few.hiw", folder=tmp_path)
-    assert done.stdout.startswith("cannot tell: 4 snapshots were tested")
+    said = "cannot tell: 4 snapshots were tested, too few for a leak to be told from chance; record more of 'request'\n"
+    assert done.stdout.startswith(said)
     assert done.returncode == 3
+
+
+@needs_engine
+def test_too_few_snapshots_say_how_there_are_more(tmp_path: Path) -> None:
+    (tmp_path / "short.py").write_text(
+        "import time\nkept = []\nfor _ in range(60):\n    kept.append(bytes(9999)); time.sleep(0.01)\n"
+    )
+    run_hiwater("run", "-q", "--snapshot-every", "0.1", "-o", "short.hiw", "short.py", folder=tmp_path, check=True)
+    done = run_hiwater("leaks", "short.hiw", folder=tmp_path)
+    assert "from chance; record for longer, or with a shorter --snapshot-every\n" in done.stdout, done.stdout
 
 
 @needs_engine

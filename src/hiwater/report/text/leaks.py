@@ -37,7 +37,7 @@ def headline(leaks: Leaks, folder: str) -> str:
     if not leaks.can_tell:
         return (
             f"cannot tell: {leaks.longest.tested_snapshots} snapshots were tested, too few for a leak to be told from"
-            " chance"
+            f" chance; record {_more(leaks)}"
         )
     return (
         f"no leak: the test finds growth of {format_size(leaks.detectable_bytes)}"
@@ -163,6 +163,13 @@ def _unit(leaks: Leaks) -> str:
 
 def _each(leaks: Leaks) -> str:
     return leaks.name if _is_of_time(leaks) else f"each {_unit(leaks)}"
+
+
+def _more(leaks: Leaks) -> str:
+    """How a recording gets more snapshots."""
+    if leaks.name == "call":
+        return "with a larger --repeat"
+    return "for longer, or with a shorter --snapshot-every" if _is_of_time(leaks) else f"more of {_unit(leaks)}"
 
 
 def _is_of_time(leaks: Leaks) -> bool:
