@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <numeric>
 
 #include "session/recorder.h"
 
@@ -31,21 +32,33 @@ void Relatives::find() noexcept {
 // A page fault makes a new page resident, or copies one that was shared. New pages may be of files that others have
 // mapped, too, as a program's libraries are.
 bool Relatives::have_changed() noexcept {
-    std::int64_t numbers = 0, faults = 0, pages = 0;
+    const std::int64_t numbers = std::accumulate(processes_, processes_ + count_, std::int64_t{0});
+    const bool are_same = numbers == numbers_;
+    pages_ = 0;
     for (int i = 0; i < count_; ++i) {
         const process::Stat stat = process::read_stat(processes_[i]);
         started_[i] = stat.start_ticks;
-        numbers += processes_[i];
-        faults += stat.page_faults;
-        pages += stat.resident_pages;
+        pages_ += stat.resident_pages;
+        count_copied(of_[i], stat, are_same);
     }
-    if (numbers == numbers_)
-        copied_ += std::max<std::int64_t>(0, faults - faults_ - std::max<std::int64_t>(0, pages - pages_));
-    are_others_ = are_others_ || numbers != numbers_;
+    are_others_ = are_others_ || !are_same;
     numbers_ = numbers;
-    faults_ = faults;
-    pages_ = pages;
-    return are_others_ || copied_ * kFewCopied >= pages || std::abs(pages - read_pages_) * kFewMore >= pages;
+    return are_others_ || copied_ * kFewCopied >= pages_ || std::abs(pages_ - read_pages_) * kFewMore >= pages_;
+}
+
+// A process that asks for pages and gives them back has as many faults, and copies nothing: each page that it shared is
+// copied once.
+void Relatives::count_copied(Copies& of, const process::Stat& stat, bool are_same) noexcept {
+    if (are_same) {
+        const std::int64_t more = std::max<std::int64_t>(0, stat.resident_pages - of.pages);
+        const std::int64_t copied = std::clamp<std::int64_t>(stat.page_faults - of.faults - more, 0, of.shared);
+        of.shared -= copied;
+        copied_ += copied;
+    } else {
+        of.shared = stat.resident_pages;  // it may have been forked, or have forked
+    }
+    of.faults = stat.page_faults;
+    of.pages = stat.resident_pages;
 }
 
 bool Relatives::read_if_due(Recorder& recorder, std::uint64_t now, process::Shared* own) noexcept {
@@ -87,6 +100,7 @@ bool Relatives::read(Recorder& recorder, std::uint64_t now, process::Shared* own
             is_delayed = true;
             continue;
         }
+        of_[i].shared = (shared.resident_bytes - shared.private_bytes) / static_cast<std::int64_t>(kPage);
         if (i == 0) is_own_known = true, *own = shared;
         recorder.note_relative(
             {until, shared.resident_bytes, shared.excess_bytes, static_cast<std::uint32_t>(processes_[i]), 0});

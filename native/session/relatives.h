@@ -31,8 +31,14 @@ private:
 
     static constexpr int kMost = 256;
 
+    struct Copies {
+        std::int64_t faults, pages;  // at the check before
+        std::int64_t shared;         // of its pages, which it has not copied since the last reading, at most
+    };
+
     void find() noexcept;
     bool have_changed() noexcept;
+    void count_copied(Copies& of, const process::Stat& stat, bool are_same) noexcept;
     bool read(Recorder& recorder, std::uint64_t now, process::Shared* own) noexcept;
 
     pid_t processes_[kMost], before_[kMost];  // this one first
@@ -40,7 +46,8 @@ private:
     int count_ = 0, last_count_ = 0;
     std::uint64_t next_ns_ = 0;  // the next check
     std::uint64_t read_from_ns_ = 0, calm_until_ns_ = 0, spent_ns_ = 0, last_ns_ = 0;
-    std::int64_t numbers_ = 0, faults_ = 0, pages_ = 0;  // at the check before: the sums over the processes
+    Copies of_[kMost];
+    std::int64_t numbers_ = 0, pages_ = 0;  // at the check before: the sums over the processes
     // Of the last reading, and since then:
     std::int64_t read_pages_ = 0;
     bool are_others_ = false;

@@ -131,8 +131,9 @@ Requests g_requests;
 
 // Takes a residency snapshot where a peak of resident memory ends: a thread is about to release memory and asks for
 // one, or resident memory has begun to fall, or it rests. It takes some while memory grows, too, for a program that is
-// killed. All together take a hundredth of the processor's time that the program takes, and a burst where peaks end. So
-// the less of that is left, the more memory must have grown.
+// killed. All together take a hundredth of the processor's time that the program takes, and a burst where peaks end:
+// half of it where memory has only begun to fall, as it does again and again during imports. So the less of that is
+// left, the more memory must have grown.
 class ResidencySnapshots {
 public:
     // `asked_bytes`: the estimate of a thread that waits to release memory, or 0.
@@ -146,9 +147,11 @@ public:
         }
         const std::int64_t grown = resident - height_;
         const bool rests = now - rose_ns_ >= kRestNs && asked_bytes == 0;
-        const bool ends = rests || asked_bytes != 0 || resident < highest_ - highest_ / kFall;
+        const bool ends = rests || asked_bytes != 0, falls = resident < highest_ - highest_ / kFall;
         const double affordable = affordable_of(resident, 0);
-        const std::int64_t enough = ends ? least_at_end(resident) : least_growth(affordable / kInsurance);
+        const std::int64_t enough = ends    ? least_at_end(resident)
+                                    : falls ? least_growth(affordable_of(resident, kBurstOfFallsNs))
+                                            : least_growth(affordable / kInsurance);
         if (grown >= enough || (rests && affordable >= kAtRest && grown >= height_ / 100 + kLeastAtRest)) {
             take(recorder, resident);
         } else if (resident < asked_bytes - asked_bytes / kStep) {  // the program did not touch all that it allocated
@@ -173,19 +176,19 @@ private:
     static constexpr std::int64_t kStep = 25, kStepOfOne = 5, kFall = 64, kLeastAtRest = 1 << 20, kStir = 64 << 10;
     static constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
     static constexpr std::uint64_t kRestNs = 200 * kMillisecond, kWaitBurstNs = 200 * kMillisecond,
-                                   kBurstNs = 4 * kMillisecond;
+                                   kBurstNs = 4 * kMillisecond, kBurstOfFallsNs = kBurstNs / 2;
     static constexpr std::uint64_t kShare = 100;
-    static constexpr double kAtRest = 2, kInsurance = 4;
+    static constexpr double kAtRest = 2, kInsurance = 8;
 
     void begin(std::int64_t resident) noexcept {
         height_ = highest_ = resident;
         used_before_ns_ = process::process_ns();
     }
-    // How many snapshots there is time for. They take time for each page.
+    // How many snapshots there is time for. They take time for each mapping, and for some pages.
     double affordable_of(std::int64_t resident, std::uint64_t burst_ns) const noexcept {
         const std::uint64_t all_ns = burst_ns + (process::process_ns() - used_before_ns_) / kShare;
         const double left_ns = static_cast<double>(all_ns) - static_cast<double>(spent_ns_);
-        const double bytes = static_cast<double>(std::max(resident, last_bytes_));
+        const double bytes = static_cast<double>(std::max(resident, last_bytes_) + last_bytes_) / 2;
         return left_ns * static_cast<double>(last_bytes_) / (static_cast<double>(last_ns_) * bytes);
     }
     // Where a peak ends, one more is allowed than there is time for.

@@ -75,7 +75,7 @@ def test_everything_names_the_line_to_change_first(program: Path, options: tuple
 def check_that_the_breakdown_is_within_a_twentieth_of_the_resident_peak(program: Path, capture: Path) -> None:
     shares = [share_of_breakdown(capture)]
     # The program waits for a snapshot for a limited time: on a very busy machine one may come too late.
-    while len(shares) < 6 and max(shares) < 0.95:
+    while len(shares) < 10 and max(shares) < 0.95:
         run(program, capture)
         shares.append(share_of_breakdown(capture))
     assert max(shares) >= 0.95, shares
