@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <limits>
+#include <memory>
 #include <utility>
 
 #include "base/main_thread_end.h"
@@ -392,7 +393,7 @@ void run() {
 
 void prepare(bool is_child) noexcept {
     g_shared = SharedPages(is_child);
-    g_relatives = Relatives{};
+    std::construct_at(&g_relatives);  // in place: it has ten kilobytes, and a thread's stack may be small
     g_snapshots = is_child ? g_snapshots.for_child() : ResidencySnapshots{};
     g_requests.forget_waits();
     g_files.keep();

@@ -128,11 +128,11 @@ def _with_unseen(
         return excess
     times = np.unique(np.concatenate([excess.at_ns, of_parent.at_ns]))
     place = np.maximum(0, np.searchsorted(excess.at_ns, times, side="right") - 1)
-    beside = np.searchsorted(of_parent.at_ns, times, side="right") - 1
+    parents_place = np.searchsorted(of_parent.at_ns, times, side="right") - 1
     had_then = of_parent.bytes[np.searchsorted(of_parent.at_ns, ran[0] - 1, side="right") - 1]
     began_with = capture.resident.start_bytes
     sharers = max(1.0, (began_with - least) / max(1, began_with - int(had_then)))
-    read_at = of_parent.of_ns[beside]
+    read_at = of_parent.of_ns[parents_place]
     is_unseen = (times >= ran[0]) & (times < parents_end) & ((read_at <= ran[0]) | (read_at > ran[1]))
     more = np.where(is_unseen, np.maximum(0, excess.bytes[place] - least) / sharers, 0).astype(np.int64)
     if not more.any():
