@@ -430,6 +430,7 @@ def test_formats_of_one_capture_show_all_processes_at_once_or_the_chosen_one(
     (host,) = at_once.machines(run.captures, run.short)
     assert host.allocated is not None
     whole = whole_run.at_highest(host)
+    assert whole_run.at_highest(host) is whole  # made once for all that show it
     assert whole is not None
     profile, held = tmp_path / "run.pb.gz", whole.peak.allocated_bytes
     for name, shown in (

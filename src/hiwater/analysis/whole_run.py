@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -37,12 +38,16 @@ _PROCESSES = "processes"  # the fact that only these captures have
 _CODE = np.dtype([("function", "<u4"), ("file", "<u4"), ("first_line", "<u4"), ("kind", "<u2"), ("owner", "<u2")])
 _NOTHING_OF = ("strings", "string_bytes", "facts", "slices", "slice_entries", "timeline", "markers")
 _LONGEST_PROGRAM = 60
+_at_highest = WeakKeyDictionary[Machine, Capture | None]()  # a page needs it twice
 
 
 def at_highest(machine: Machine) -> Capture | None:
     """The processes that ran at the instant of the highest sum of allocated bytes, as one capture; None if none of
     them held anything."""
-    return None if machine.allocated is None else at_instant(machine, machine.allocated.at_unix_ns)
+    if machine not in _at_highest:
+        instant = machine.allocated
+        _at_highest[machine] = None if instant is None else at_instant(machine, instant.at_unix_ns)
+    return _at_highest[machine]
 
 
 def at_instant(machine: Machine, at_unix_ns: int) -> Capture | None:
