@@ -29,8 +29,6 @@ void Relatives::find() noexcept {
     }
 }
 
-// A page fault makes a new page resident, or copies one that was shared. New pages may be of files that others have
-// mapped, too, as a program's libraries are.
 bool Relatives::have_changed() noexcept {
     const std::int64_t numbers = std::accumulate(processes_, processes_ + count_, std::int64_t{0});
     const bool are_same = numbers == numbers_;
@@ -39,26 +37,39 @@ bool Relatives::have_changed() noexcept {
         const process::Stat stat = process::read_stat(processes_[i]);
         started_[i] = stat.start_ticks;
         pages_ += stat.resident_pages;
-        count_copied(of_[i], stat, are_same);
+        Copies& of = of_[i];
+        if (are_same) {
+            of.count(stat, &copied_, &news_);
+        } else {  // it may have been forked, or have forked
+            of = {.shared = stat.resident_pages,
+                  .churns_ns = of.pid == processes_[i] ? of.churns_ns : 0,
+                  .pid = processes_[i]};
+        }
+        of.faults = stat.page_faults;
+        of.pages = stat.resident_pages;
     }
     are_others_ = are_others_ || !are_same;
     numbers_ = numbers;
-    return are_others_ || copied_ * kFewCopied >= pages_ || std::abs(pages_ - read_pages_) * kFewMore >= pages_;
+    return are_others_ || news_ * kFewCopied >= pages_ || std::abs(pages_ - read_pages_) * kFewMore >= pages_;
 }
 
-// A process that asks for pages and gives them back has as many faults, and copies nothing: each page that it shared is
-// copied once.
-void Relatives::count_copied(Copies& of, const process::Stat& stat, bool are_same) noexcept {
-    if (are_same) {
-        const std::int64_t more = std::max<std::int64_t>(0, stat.resident_pages - of.pages);
-        const std::int64_t copied = std::clamp<std::int64_t>(stat.page_faults - of.faults - more, 0, of.shared);
-        of.shared -= copied;
-        copied_ += copied;
-    } else {
-        of.shared = stat.resident_pages;  // it may have been forked, or have forked
-    }
-    of.faults = stat.page_faults;
-    of.pages = stat.resident_pages;
+// A page fault makes a new page resident, or copies one that was shared: each of these once. New pages may be of files
+// that others have mapped, too, as a program's libraries are.
+void Relatives::Copies::count(const process::Stat& stat, std::int64_t* all, std::int64_t* news) noexcept {
+    const std::int64_t more = std::max<std::int64_t>(0, stat.resident_pages - pages);
+    const std::int64_t found = std::clamp<std::int64_t>(stat.page_faults - faults - more, 0, shared - copied);
+    const std::int64_t part = (found + kChurnsShare - 1) / kChurnsShare;
+    copied += found;
+    *all += churns_ns < kChurnsNs ? found : part;
+    *news += churns_ns == 0 ? found : part;
+}
+
+void Relatives::Copies::note_reading(std::int64_t shared_now, std::uint64_t now) noexcept {
+    if (read_ns != 0 && copied * kFewFaults >= shared)
+        churns_ns = (shared - shared_now) * kHardlyLost <= copied ? churns_ns + now - read_ns : 0;
+    shared = shared_now;
+    copied = 0;
+    read_ns = now;
 }
 
 bool Relatives::read_if_due(Recorder& recorder, std::uint64_t now, process::Shared* own) noexcept {
@@ -68,9 +79,9 @@ bool Relatives::read_if_due(Recorder& recorder, std::uint64_t now, process::Shar
     const bool is_due = (have_changed() || now >= calm_until_ns_) && (count_ > 1 || last_count_ > 1);
     const std::uint64_t checked_ns = process::thread_ns() - began_ns;
     spent_ns_ += checked_ns;
-    const bool is_soon = now >= read_from_ns_ || copied_ * kFewMore >= pages_;
+    const bool is_soon = now >= read_from_ns_ || news_ * kFewMore >= pages_;
     const bool is_own_known = is_due && is_soon && read(recorder, now, own);
-    if (is_due && !is_own_known && (copied_ - told_) * kFewCopied >= pages_) {
+    if (!is_own_known && (copied_ - told_) * kFewCopied >= pages_) {
         recorder.note_relative({now, 0, copied_ * static_cast<std::int64_t>(kPage), 0, 0});
         told_ = copied_;
     }
@@ -100,14 +111,14 @@ bool Relatives::read(Recorder& recorder, std::uint64_t now, process::Shared* own
             is_delayed = true;
             continue;
         }
-        of_[i].shared = (shared.resident_bytes - shared.private_bytes) / static_cast<std::int64_t>(kPage);
+        of_[i].note_reading((shared.resident_bytes - shared.private_bytes) / static_cast<std::int64_t>(kPage), now);
         if (i == 0) is_own_known = true, *own = shared;
         recorder.note_relative(
             {until, shared.resident_bytes, shared.excess_bytes, static_cast<std::uint32_t>(processes_[i]), 0});
     }
     last_count_ = count_;
     read_pages_ = pages_;
-    copied_ = told_ = 0;
+    copied_ = news_ = told_ = 0;
     are_others_ = is_delayed;  // then they are read again
     last_ns_ = process::thread_ns() - began_ns;
     spent_ns_ += last_ns_;

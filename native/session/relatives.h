@@ -31,14 +31,25 @@ private:
 
     static constexpr int kMost = 256;
 
+    // What a process copies of the pages that it shared at the last reading. A process that asks for pages and gives
+    // them back has as many faults, and copies nothing. Who was seen to do so counts for 1/kChurnsShare: at once where
+    // it is to be decided whether to read, and in the capture once it was seen for kChurnsNs.
     struct Copies {
-        std::int64_t faults, pages;  // at the check before
-        std::int64_t shared;         // of its pages, which it has not copied since the last reading, at most
+        static constexpr std::uint64_t kChurnsNs = 500'000'000;
+        static constexpr std::int64_t kChurnsShare = 32, kFewFaults = 32, kHardlyLost = 16;
+
+        void count(const process::Stat& stat, std::int64_t* all, std::int64_t* news) noexcept;
+        void note_reading(std::int64_t shared_now, std::uint64_t now) noexcept;
+
+        std::int64_t faults, pages;   // at the check before
+        std::int64_t shared, copied;  // pages, at most: at the last reading, and of these since
+        std::uint64_t churns_ns;
+        std::uint64_t read_ns;  // 0: not since it was forked, or has forked
+        pid_t pid;
     };
 
     void find() noexcept;
     bool have_changed() noexcept;
-    void count_copied(Copies& of, const process::Stat& stat, bool are_same) noexcept;
     bool read(Recorder& recorder, std::uint64_t now, process::Shared* own) noexcept;
 
     pid_t processes_[kMost], before_[kMost];  // this one first
@@ -51,7 +62,8 @@ private:
     // Of the last reading, and since then:
     std::int64_t read_pages_ = 0;
     bool are_others_ = false;
-    std::int64_t copied_ = 0, told_ = 0;  // pages, at most; and how many of them the capture tells of
+    // Pages, at most; of these without what is no news; and how many the capture tells of.
+    std::int64_t copied_ = 0, news_ = 0, told_ = 0;
 };
 
 }  // namespace hiwater

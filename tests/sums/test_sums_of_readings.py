@@ -80,6 +80,18 @@ def test_what_was_copied_since_the_last_reading_is_in_the_error(copied: int) -> 
     assert found.resident is not None and found.resident.error_bytes >= copied // 2
 
 
+@pytest.mark.parametrize("copied", [0, 6])
+def test_what_readings_before_and_after_show_not_to_be_copied_is_not_in_the_error(copied: int) -> None:
+    """The page faults were of memory that was asked for and given back, but for `copied` MiB."""
+    first, second = ended(recorded(1, 0, 300, 50 * MIB)), ended(recorded(2, 20, 280, 50 * MIB, "fork"))
+    second.header.update(resident_start_bytes=50 * MIB)
+    alone, shared = (10, 50 * MIB, 0), (30, 50 * MIB, 25 * MIB)
+    later = (200, 50 * MIB, (25 * MIB) - copied * MIB // 2)
+    found = machine(first, second, read={1: [alone, shared, later], 2: [shared, later], 0: [(100, 0, 20 * MIB)]})
+    assert resident_at(found, 150) == (50 * MIB) + copied * MIB // 2
+    assert found.resident is not None and found.resident.error_bytes <= 2 * copied * MIB
+
+
 def test_what_a_child_has_copied_since_its_parent_was_read_counts_half_in_the_parent() -> None:
     """The child writes to 20 of 50 MiB after 110 ms, and is read at 150 ms: neither shares them then."""
     first, second = ended(recorded(1, 0, 300, 50 * MIB)), ended(recorded(2, 20, 280, 50 * MIB, "fork"))

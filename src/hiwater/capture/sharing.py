@@ -103,7 +103,12 @@ def shared(
             place = int(np.searchsorted(of_parent.at_ns, start, side="right")) - 1
             at, excess = np.insert(at, 0, start + 1), np.insert(excess, 0, shared_at_first[place])
         found[number] = _from_changes(at, excess, changes, (lowest, least))
-        copied = capture.relatives.get(0) or _copied_by([readings[one] for one in kin.get(number, ())], at, changes)
+        told = capture.relatives.get(0)
+        copied = (
+            _copied_by([readings[one] for one in kin.get(number, ())], at, changes)
+            if told is None
+            else _no_more_than_fell(told, readings, spans, changes)
+        )
         if copied is not None:
             found[number] = _less_copied(found[number], copied, least)
     return [
@@ -175,6 +180,25 @@ def _copied_by(kin: Sequence[tuple[Ints, Ints]], own_ns: Ints, changes: Ints) ->
     above = reading[order] * (int(fallen.max()) + 1)
     most = np.maximum.accumulate(fallen[order] + above) - above
     return SeenFromOutside(times[order], np.zeros_like(most), most)
+
+
+def _no_more_than_fell(
+    copied: SeenFromOutside, readings: Sequence[tuple[Ints, Ints]], spans: Sequence[tuple[int, int]], changes: Ints
+) -> SeenFromOutside:
+    """What all processes copied at most since they were read, as page faults tell it, and no more than their readings
+    before and after that time allow: with each page that one copies, the excess of all falls by a page in sum. Where
+    one has no reading after it, or there is a fork or an end between the two, they allow all."""
+    times, most = copied.at_unix_ns, copied.shared_excess_bytes
+    fallen, is_known = np.zeros(len(times), np.int64), np.ones(len(times), np.bool_)
+    for (at, excess), (start, end) in zip(readings, spans, strict=True):
+        runs = (times >= start) & (times < end)
+        behind = np.searchsorted(at, times, side="right")
+        has_both = (behind > 0) & (behind < len(at))
+        one, other = np.maximum(behind - 1, 0)[has_both], behind[has_both]
+        fallen[has_both] += np.maximum(0, excess[one] - excess[other])
+        has_both[has_both] = np.searchsorted(changes, at[one], side="right") == np.searchsorted(changes, at[other])
+        is_known &= has_both | ~runs
+    return SeenFromOutside(times, copied.resident_bytes, np.where(is_known, np.minimum(most, fallen), most))
 
 
 def _has_reading(excess: Excess, within: tuple[int, int]) -> bool:
