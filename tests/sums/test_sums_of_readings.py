@@ -190,6 +190,20 @@ def test_a_process_that_gave_memory_back_since_it_was_read_shares_as_large_a_par
     assert track.unmeasured[at_150_ms] == 10 * MIB  # it may share all of it, or none
 
 
+def test_a_process_that_shares_as_much_at_the_next_reading_gave_back_what_was_its_own() -> None:
+    """It falls from 80 to 60 MiB at 100 ms and is at 80 MiB again from 150 ms on."""
+    first, second = ended(recorded(1, 0, 300, 50 * MIB)), recorded(2, 20, 0, 80 * MIB, "fork")
+    second.header.update(resident_start_bytes=50 * MIB)
+    for at_ms in range(0, 280, 10):
+        second.now_ns = at_ms * MILLISECOND
+        second.sample(60 * MIB if 100 <= at_ms < 150 else 80 * MIB)
+    once, again = ((at_ms, 80 * MIB, 25 * MIB) for at_ms in (30, 250))
+    read = {1: [(10, 50 * MIB, 0), (30, 50 * MIB, 25 * MIB), (250, 50 * MIB, 25 * MIB)], 2: [once, again]}
+    found = machine(first, ended(second), read=read)
+    assert [resident_at(found, at_ms) for at_ms in (60, 150, 200)] == [80 * MIB, 60 * MIB, 80 * MIB]
+    assert found.resident is not None and found.resident.error_bytes < MIB
+
+
 def test_a_process_that_gave_memory_back_before_it_was_read_shared_as_large_a_part_of_it() -> None:
     """It forks at 20 ms, falls from 60 to 20 MiB at 100 ms, and the two are read after that."""
     first, second = recorded(1, 0, 0, 60 * MIB), ended(recorded(2, 20, 280, 60 * MIB, "fork"))

@@ -276,7 +276,7 @@ def less_shared(track: Track, excess: Excess) -> Track:
     last = np.searchsorted(track.at_ns, times, side="right") - 1
     place = np.searchsorted(excess.at_ns, times, side="right") - 1
     held = track.bytes[last]
-    less, further = _fallen_with(held, track, excess, place)
+    less, further = _fallen_with(held, track, excess, place, _lower_of_both(times, excess))
     before, still_further = _falling_before(held, excess, place)
     less, doubt = less + before, excess.doubt_bytes[place] + further + still_further
     highest = track.highest_steps[1][last] - less
@@ -296,13 +296,24 @@ def less_shared(track: Track, excess: Excess) -> Track:
     )
 
 
-def _fallen_with(held: Ints, track: Track, excess: Excess, place: Ints) -> tuple[Ints, Ints]:
+def _lower_of_both(times: Ints, excess: Excess) -> Ints:
+    """The lower one of the readings before and after each time, with no fork and no end between them; 0 where these
+    are not both there."""
+    at, shared_then = excess.pairs
+    if not len(at):
+        return np.zeros(len(times), np.int64)
+    number = np.maximum(0, np.searchsorted(at[:, 0], times, side="right") - 1)
+    is_between = (times >= at[number, 0]) & (times <= at[number, 1])
+    return np.where(is_between, shared_then[number].min(axis=1), 0)
+
+
+def _fallen_with(held: Ints, track: Track, excess: Excess, place: Ints, after: Ints) -> tuple[Ints, Ints]:
     """The excess at times of which `held` is the resident memory and `place` the number in `excess`, and by how much
     it may be off.
 
     A process that has given memory back since it was read shared some of it: it is taken to share as large a part of
     what it then had at least; what it has touched since is its own. It may have shared all of what it gave back, or
-    none of it, and no more than it had.
+    none of it, and no more than it had; and where it shares as much at the next reading (`after`), it was its own.
     """
     less = excess.bytes[place]
     since = (excess.at_ns if excess.since_ns is None else excess.since_ns)[place]
@@ -310,8 +321,9 @@ def _fallen_with(held: Ints, track: Track, excess: Excess, place: Ints) -> tuple
     above = (np.cumsum(np.diff(since, prepend=since[:1]) != 0)) * (int(held.max(initial=0)) + 1)
     lowest = np.minimum.accumulate(held - above) + above  # since each reading: the next one's are below all of it
     fallen = np.where(excess.is_read[place], np.maximum(0, then - lowest), 0)
-    rest = (less * (1 - fallen / np.maximum(1, then))).astype(np.int64)
-    most, least = np.minimum(less, lowest), np.maximum(0, less - fallen)
+    after = np.minimum(after, np.minimum(less, lowest))
+    rest = np.maximum(after, (less * (1 - fallen / np.maximum(1, then))).astype(np.int64))
+    most, least = np.minimum(less, lowest), np.maximum(after, less - fallen)
     return rest, np.where(fallen > 0, np.maximum(most - rest, rest - least), 0)
 
 
