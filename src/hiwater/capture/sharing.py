@@ -18,6 +18,7 @@ from hiwater.capture.tracks import Seen, Track, span
 _NONE: Ints = np.zeros((0, 2), np.int64)
 _COPIED_BYTES_PER_NS = 4
 """A page fault that copies a page takes a microsecond or more."""
+_SHARES, _MUCH_BYTES = 8, 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,7 +277,7 @@ def less_shared(track: Track, excess: Excess) -> Track:
     last = np.searchsorted(track.at_ns, times, side="right") - 1
     place = np.searchsorted(excess.at_ns, times, side="right") - 1
     held = track.bytes[last]
-    less, further = _fallen_with(held, track, excess, place, _lower_of_both(times, excess))
+    less, further = _fallen_with(held, track, excess, place, _lower_of_both(track, times, excess))
     before, still_further = _falling_before(held, excess, place)
     less, doubt = less + before, excess.doubt_bytes[place] + further + still_further
     highest = track.highest_steps[1][last] - less
@@ -296,11 +297,13 @@ def less_shared(track: Track, excess: Excess) -> Track:
     )
 
 
-def _lower_of_both(times: Ints, excess: Excess) -> Ints:
+def _lower_of_both(track: Track, times: Ints, excess: Excess) -> Ints:
     """The lower one of the readings before and after each time, with no fork and no end between them; 0 where these
-    are not both there."""
+    are not both there. And 0 for a process whose excess was ever seen to move with its resident memory: what it asks
+    for and gives back is shared memory."""
     at, shared_then = excess.pairs
-    if not len(at):
+    moved, shared_moved = np.diff(track.last_at(at), axis=1), np.diff(shared_then, axis=1)
+    if not len(at) or (np.sign(moved) * shared_moved * _SHARES >= np.maximum(_MUCH_BYTES, np.abs(moved))).any():
         return np.zeros(len(times), np.int64)
     number = np.maximum(0, np.searchsorted(at[:, 0], times, side="right") - 1)
     is_between = (times >= at[number, 0]) & (times <= at[number, 1])
