@@ -304,7 +304,7 @@ def check_demo(here: Installed, interpreter: Interpreter) -> None:
     capture, page = str(here.folder / "etl.hiw"), str(here.folder / "etl.html")
     program, line = [str(here.folder / "etl.py")], "etl.py:82 in Pipeline.apply"
     if interpreter.is_emulated:  # pandas takes minutes there
-        program, line = ["-c", "held = [bytearray(10**6) for _ in range(90)]"], "<string>:1"
+        program, line = ["-c", "held = [bytearray(10**6) for _ in range(90)]"], "<-c>:1"
     else:
         here.download("pandas")
         here.install("--quiet", "pandas")

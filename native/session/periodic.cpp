@@ -1,6 +1,7 @@
 // What the sampler's thread writes down at intervals: the timeline, slices, pressure of limits, and where resident
 // memory is.
 #include <algorithm>
+#include <utility>
 
 #include "base/process.h"
 #include "session/children.h"
@@ -116,9 +117,10 @@ void Recorder::note_pressure(std::uint64_t now, std::int64_t address_space_bytes
         const bool is_step =
             pressure_.size() != 0 && shared_steps_left_ != 0 &&
             std::abs(row.shared_excess_bytes - pressure_[pressure_.size() - 1].shared_excess_bytes) > kStepBytes;
-        if (is_step) --shared_steps_left_;  // after a fork, or as a child has ended
-        const bool keep =
-            pressure_.size() == 0 || is_step || now - last_pressure_ns_ >= std::max(kShortestRowNs, now / 512);
+        if (is_step) --shared_steps_left_;                            // after a fork, or as a child has ended
+        const bool follows_step = std::exchange(was_step_, is_step);  // whose row stays: it has the reading's time
+        const bool keep = pressure_.size() == 0 || is_step || follows_step ||
+                          now - last_pressure_ns_ >= std::max(kShortestRowNs, now / 512);
         if (!keep) {
             pressure_[pressure_.size() - 1] = row;
             return;

@@ -119,6 +119,7 @@ int Recorder::start(const StartOptions& options, const process::Moment* began) {
     falls_left_ = kMostFalls;
     rises_left_ = kMostRises;
     shared_steps_left_ = kMostSteps;
+    was_step_ = false;
     collections_ = hw_full_collections();
     collection_markers_ = 0;
     next_interval_ns_ = options.interval_ns;

@@ -561,6 +561,7 @@ private:
     std::uint64_t collection_markers_ = 0;
     static constexpr std::uint32_t kMostSteps = 256;
     std::uint32_t shared_steps_left_ = kMostSteps;  // rows that the pressure has because what is shared has changed
+    bool was_step_ = false;
     std::uint64_t last_pressure_ns_ = 0, next_totals_ns_ = 0;
     Limits limits_;
     LastWords last_words_;
