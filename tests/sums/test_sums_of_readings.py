@@ -63,6 +63,20 @@ def test_a_program_counts_from_its_start_on_and_not_before_it_executes() -> None
     assert resident_at(found, 160) == (46 + 3) * MIB
 
 
+def test_a_program_that_is_starting_counts_before_its_recording_begins() -> None:
+    """The kernel started it at 50 ms, counted from the start of the machine as for the forked process; its recording
+    begins with 12 MiB at 100 ms."""
+    first, second = ended(recorded(1, 0, 300, 50 * MIB)), ended(recorded(2, 20, 280, 10 * MIB, "fork"))
+    third = ended(recorded(3, 100, 200, 12 * MIB, "exec"))
+    for one, ticks in ((first, 0), (second, 2), (third, 5)):
+        one.header.update(process_start_ticks=ticks)
+    third.header.update(resident_start_bytes=12 * MIB)
+    found = machine(first, second, third, read={})
+    assert [resident_at(found, at_ms) for at_ms in (40, 70, 150)] == [60 * MIB, 66 * MIB, 72 * MIB]
+    *_, (_, track) = found.resident_tracks
+    assert track.unmeasured is not None and track.unmeasured[0] == 6 * MIB
+
+
 def test_a_process_counts_until_it_was_last_seen() -> None:
     """It was killed, and had no time to write down what it held at last."""
     first, second = ended(recorded(1, 0, 300, 50 * MIB)), recorded(2, 20, 40, 10 * MIB, "fork")

@@ -92,8 +92,9 @@ class Machine:
         seen = tracks.seen_from_outside(self._processes)
         shared = sharing.shared(self._processes, self._short, families.parents(self._processes), seen)
         found = []
-        for capture, outside, excess in zip(self._processes, seen, shared, strict=True):
-            track = tracks.resident(capture, outside)
+        starting = tracks.starting(self._processes)
+        for capture, outside, excess, starting_ns in zip(self._processes, seen, shared, starting, strict=True):
+            track = tracks.resident(capture, outside, starting_ns)
             found += [] if track is None else [(capture, sharing.less_shared(track, excess))]
             found += [(capture, track) for track in tracks.watched(capture, spans)]
         return found

@@ -7,6 +7,7 @@ after a large fall, so they tell when that was.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -17,6 +18,7 @@ from hiwater.capture.paths import Ints
 from hiwater.capture.process import QUIET_IN_CHILD_NS
 from hiwater.capture.run_index import ShortProcess
 
+_TICK_NS, _LONGEST_START_NS = 10_000_000, 1_000_000_000
 _FILLS_NS = 1_000_000_000  # in which a program touches what it has allocated
 _SPARSE = 1024  # a long recording keeps a reading in each 2,048th of its time: two of them are the next ones
 
@@ -159,8 +161,29 @@ def _readings(readers: Sequence[Capture], boot: bytes, pid: int) -> list[Ints]:
     return [column[order] for column in columns]
 
 
-def resident(capture: Capture, seen: Seen) -> Track | None:
-    """The resident memory of the process without hiwater's overhead; None where it was never read."""
+def starting(captures: Sequence[Capture]) -> list[int]:
+    """For each process, how long it ran before its recording began, in nanoseconds, at least: what an interpreter needs
+    to begin. 0 where that is not known.
+
+    The kernel counts from the start of the machine, in hundredths of a second. A forked process is recorded at once, so
+    these tell when that was.
+    """
+    starts = [(span(one)[0], int(one.header["process_start_ticks"]) * _TICK_NS) for one in captures]
+    forked = [
+        start - ticks for one, (start, ticks) in zip(captures, starts, strict=True) if one.process.started_by == "fork"
+    ]
+    same = Counter(one.process.pid for one in captures)
+    return [
+        max(0, start - ticks - min(forked))
+        if forked and one.process.started_by == "exec" and same[one.process.pid] == 1
+        else 0
+        for one, (start, ticks) in zip(captures, starts, strict=True)
+    ]
+
+
+def resident(capture: Capture, seen: Seen, starting_ns: int = 0) -> Track | None:
+    """The resident memory of the process without hiwater's overhead; None where it was never read. Of the time in
+    which it was `starting` it had something up to what its recording began with."""
     start, end = span(capture)
     timeline, header, figures = capture.timeline, capture.header, capture.resident
     at, held, live = timeline.at_ns, timeline.resident_bytes + timeline.overhead_bytes, timeline.allocated_bytes
@@ -192,10 +215,17 @@ def resident(capture: Capture, seen: Seen) -> Track | None:
         bounds = np.append(bounds, np.array([live[-1], max(0, int(header["live_bytes"]))]) + untouched)
         order = np.argsort(begins, kind="stable")
         begins, bounds = begins[order], bounds[order]
+    known_from = int(at[0])
+    if -_LONGEST_START_NS < -starting_ns < min(0, known_from):
+        half = figures.start_bytes // 2
+        at, held, live = (
+            np.insert(column, 0, value) for column, value in ((at, -starting_ns), (held, half), (live, 0))
+        )
     readings = Readings(at, held, live, is_complete=is_ended)
     at, held, before = _between(readings, begins, bounds, end - start)
     is_behind = (at > readings.at_ns[-1]) & (not is_ended)
     unmeasured = np.where(is_behind, np.abs(held - before), 0)
+    unmeasured = np.where(at < known_from, figures.start_bytes // 2, unmeasured)
     rise = np.where(is_behind, 0, np.maximum(0, held - before))  # since the beginning of the slice
     held = np.maximum(0, held - capture.overhead_at(at))
     begin = start + min(0, int(at[0]))
