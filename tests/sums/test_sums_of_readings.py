@@ -77,6 +77,15 @@ def test_a_program_that_is_starting_counts_before_its_recording_begins() -> None
     assert track.unmeasured is not None and track.unmeasured[0] == 6 * MIB
 
 
+def test_before_its_first_fork_a_process_may_have_shared_nothing() -> None:
+    """It was read after that alone, and shares its libraries with its child then."""
+    first, second = ended(recorded(1, 0, 300, 50 * MIB)), ended(recorded(2, 100, 200, 10 * MIB, "fork"))
+    found = machine(first, second, read={1: [(120, 50 * MIB, 8 * MIB)], 2: [(120, 10 * MIB, 8 * MIB)]})
+    (_, track), _ = found.resident_tracks
+    assert track.unmeasured is not None
+    assert (track.bytes[0], track.unmeasured[0]) == (42 * MIB, 8 * MIB)
+
+
 def test_a_process_counts_until_it_was_last_seen() -> None:
     """It was killed, and had no time to write down what it held at last."""
     first, second = ended(recorded(1, 0, 300, 50 * MIB)), recorded(2, 20, 40, 10 * MIB, "fork")

@@ -78,6 +78,8 @@ def shared(
     ]
     least = min((int(excess.min()) for how, excess in settled if how != "fork" and len(excess)), default=0)
     lowest = min((int(excess.min()) for _, excess in settled if len(excess)), default=0)
+    if len(changes) and min((int(at[0]) for at, _ in readings if len(at)), default=0) > changes[0]:
+        lowest = 0  # nobody was read while the first process was alone
     forked_from = [
         parent if capture.process.started_by == "fork" else None
         for capture, parent in zip(processes, parents, strict=True)
