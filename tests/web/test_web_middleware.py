@@ -294,13 +294,18 @@ def requests_by_route(port: int) -> dict[str, float]:
     return {sample.labels["route"]: sample.value for sample in samples}
 
 
+def all_requests_by_route(port: int) -> dict[str, float]:
+    """Of one process that has answered them all. A client has its answer before the request is counted."""
+    wait_until(lambda: sum(requests_by_route(port).values()) >= len(WANTED))
+    return requests_by_route(port)
+
+
 def test_uvicorn_answers_everything_and_names_routes(tmp_path: Path) -> None:
     pytest.importorskip("uvicorn")
     pytest.importorskip("starlette")
     with served(tmp_path, STARLETTE, "uvicorn", "site_of_test:app", "--port", "0") as port:
         load(port)
-        wait_until(lambda: sum(requests_by_route(port).values()) >= len(WANTED))  # a client may have its answer before
-        found = requests_by_route(port)
+        found = all_requests_by_route(port)
         assert found["GET /items/{number}"] == 120 and found["GET /stream"] == 5 and found["GET /fail"] == 5
         websockets = pytest.importorskip("websockets.sync.client")
         with websockets.connect(f"ws://127.0.0.1:{port}/echo") as socket:
@@ -321,8 +326,7 @@ def test_gunicorn_answers_everything_and_names_routes(tmp_path: Path, options: t
         if options[1] != "1":  # one of the workers answers, for itself
             requests_by_route(port)
             return
-        wait_until(lambda: sum(requests_by_route(port).values()) >= len(WANTED))
-        found = requests_by_route(port)
+        found = all_requests_by_route(port)
         assert found["GET /items/<int:number>"] == 120 and found["GET /stream"] == 5 and found["GET /missing"] == 5
 
 

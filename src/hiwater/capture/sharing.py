@@ -37,7 +37,12 @@ class Excess:
     """Two readings each with nothing between them that changes what is shared at once: the times, and the bytes then;
     two columns."""
     since_ns: Ints | None = None
-    """From when on nothing is known but what others copied; None: the same as `at_ns`."""
+    """The times of `known_ns`; None: the same as `at_ns`."""
+
+    @property
+    def known_ns(self) -> Ints:
+        """From when on nothing is known but what others copied."""
+        return self.at_ns if self.since_ns is None else self.since_ns
 
 
 def shared(
@@ -154,7 +159,7 @@ def _with_unseen(
         excess.is_read[place],
         excess.of_ns[place],
         excess.pairs,
-        (excess.at_ns if excess.since_ns is None else excess.since_ns)[place],
+        excess.known_ns[place],
     )
 
 
@@ -321,7 +326,7 @@ def _fallen_with(held: Ints, track: Track, excess: Excess, place: Ints, after: I
     none of it, and no more than it had; and where it shares as much at the next reading (`after`), it was its own.
     """
     less = excess.bytes[place]
-    since = (excess.at_ns if excess.since_ns is None else excess.since_ns)[place]
+    since = excess.known_ns[place]
     then = track.last_at(since)
     above = (np.cumsum(np.diff(since, prepend=since[:1]) != 0)) * (int(held.max(initial=0)) + 1)
     lowest = np.minimum.accumulate(held - above) + above  # since each reading: the next one's are below all of it

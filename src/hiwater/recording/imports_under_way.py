@@ -2,7 +2,9 @@
 
 During an import of the program, an incomplete module is in `sys.modules`. In the same thread, a second import returns
 this incomplete module. If another thread imports it, a second import waits for that thread, and the program waits with
-it. And a loop of the program over `sys.modules` ends with an error if an import adds a module meanwhile.
+it. A loop of the program over `sys.modules` ends with an error if an import adds a module meanwhile. And before 3.12.1,
+an import that comes while the program takes the lock of another one ends that with a KeyError: importlib notes what a
+thread waits for in one place a thread (CPython's gh-106176).
 
 `hiwater attach` has a process execute the text of this file before anything of hiwater is imported there. So it imports
 only what every interpreter has in `sys.modules` from its start; `__future__` and `gc` are not.
