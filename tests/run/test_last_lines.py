@@ -289,6 +289,7 @@ def test_a_prefork_server_tells_of_its_workers(tmp_path: Path) -> None:
         "-m",
         "gunicorn",
         "--preload",
+        "--no-control-socket",  # one for all servers of a user
         "-w",
         "2",
         "-b",

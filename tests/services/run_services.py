@@ -51,12 +51,12 @@ class Service:
     load: str  # http, queue or script
 
 
+# All servers of a user would have one control socket, and those of the three modes run at once.
+GUNICORN = ("-m", "gunicorn", "-w", "4", "-b", "127.0.0.1:{port}", "--log-level", "error", "--no-control-socket")
 SERVICES = (
     Service("standard library", "wsgiref", ("web_prefork.py", "{port}"), 5, "http"),
-    Service("gunicorn", "gunicorn", ("-m", "gunicorn", "-w", "4", "-b", "127.0.0.1:{port}", "--log-level", "error",
-        "web_wsgi:application"), 5, "http"),
-    Service("gunicorn --preload", "gunicorn", ("-m", "gunicorn", "--preload", "-w", "4", "-b", "127.0.0.1:{port}",
-        "--log-level", "error", "web_wsgi:application"), 5, "http"),
+    Service("gunicorn", "gunicorn", (*GUNICORN, "web_wsgi:application"), 5, "http"),
+    Service("gunicorn --preload", "gunicorn", (*GUNICORN, "--preload", "web_wsgi:application"), 5, "http"),
     Service("uvicorn", "uvicorn", ("-m", "uvicorn", "--workers", "2", "--port", "{port}", "--log-level", "error",
         "web_asgi:application"), 3, "http"),
     Service("celery", "celery", ("-m", "celery", "-A", "queue_tasks", "worker", "-P", "prefork", "-c", "4", "-l",
