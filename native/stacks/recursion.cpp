@@ -1,5 +1,9 @@
 #include "stacks/recursion.h"
 
+#include <sys/mman.h>
+
+#include "base/raw_calls.h"
+
 namespace hiwater::recursion {
 
 namespace {
@@ -28,6 +32,41 @@ constexpr int kCallsLimit = Py_C_RECURSION_LIMIT;
 #endif
 #endif
 
+// A first chunk for the frames of a thread that has none yet. Where chunks end decides how much a program costs: until
+// 3.14.1 a call in a loop right there maps and unmaps a chunk each time, and our frames must not move these places.
+// The interpreter may free it: it has the same pages as one of the interpreter's own.
+class FirstChunk {
+public:
+    explicit FirstChunk(PyThreadState* state) noexcept
+        : state_(state), chunk_(state->datastack_chunk), top_(state->datastack_top), limit_(state->datastack_limit) {
+        void* const pages = raw::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (pages == MAP_FAILED) return;
+        chunk_->top = static_cast<std::size_t>(top_ - &chunk_->data[0]);
+        ours_ = static_cast<_PyStackChunk*>(pages);
+        *ours_ = {chunk_, kBytes, 0, {}};
+        state->datastack_chunk = ours_;
+        state->datastack_top = &ours_->data[1];  // as of the first one: without a frame at its beginning, it stays
+        state->datastack_limit = reinterpret_cast<PyObject**>(static_cast<char*>(pages) + kBytes);
+    }
+    ~FirstChunk() {
+        if (ours_ == nullptr || state_->datastack_chunk != ours_) return;
+        state_->datastack_chunk = chunk_;
+        state_->datastack_top = top_;
+        state_->datastack_limit = limit_;
+        raw::munmap(ours_, kBytes);
+    }
+    FirstChunk(const FirstChunk&) = delete;
+    FirstChunk& operator=(const FirstChunk&) = delete;
+
+private:
+    static constexpr std::size_t kBytes = 16 << 10;  // DATA_STACK_CHUNK_SIZE of CPython's pystate.c
+
+    PyThreadState* const state_;
+    _PyStackChunk* const chunk_;
+    PyObject **const top_, **const limit_;
+    _PyStackChunk* ours_ = nullptr;
+};
+
 }  // namespace
 
 PyObject* call_at_the_bottom(PyObject* callable, PyObject* arguments) noexcept {
@@ -42,7 +81,10 @@ PyObject* call_at_the_bottom(PyObject* callable, PyObject* arguments) noexcept {
 #endif
     calls_left(state) += calls;
 #endif
-    PyObject* const result = PyObject_Call(callable, arguments, nullptr);
+    PyObject* const result = [&] {
+        const FirstChunk of_the_program(state);
+        return PyObject_Call(callable, arguments, nullptr);
+    }();
 #if PY_VERSION_HEX < 0x030E0000
     calls_left(state) -= calls;
 #endif

@@ -139,6 +139,27 @@ go(walks)
 """,
     "uncaught": "calls()",
 }
+# The depths at which a call in a loop takes a fresh page each time: there the interpreter maps a chunk for its frames,
+# and unmaps it.
+COSTLY_DEPTHS = """
+import resource
+
+def faults():
+    return resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
+
+def called():
+    return 0
+    a = b = c = d = e = f = g = h = i = j = k = l = m = n = o = p = q = r = s = t = 0
+
+def at(depth):
+    if depth: return at(depth - 1)
+    before = faults()
+    for _ in range(300): called()
+    return faults() - before
+
+at(400)
+print([depth for depth in range(400) if at(depth) > 150])
+"""
 FORMS = {
     "script": ["program.py"],
     "module": ["-m", "program"],
@@ -163,9 +184,13 @@ def ending(folder: Path, words: list[str]) -> tuple[int, str, str]:
 
 
 def write(folder: Path, name: str) -> None:
+    put(folder, WAYS + PROGRAMS[name])
+
+
+def put(folder: Path, text: str) -> None:
     (folder / "folder").mkdir()
     for path in (folder / "program.py", folder / "folder" / "__main__.py"):
-        path.write_text(WAYS + PROGRAMS[name])
+        path.write_text(text)
 
 
 def through(folder: Path, door: str, words: list[str]) -> list[str]:
@@ -187,6 +212,16 @@ def test_a_recorded_program_is_as_deep_as_a_plain_one(tmp_path: Path, form: str,
 def test_whatever_began_it(tmp_path: Path, door: str, name: str) -> None:
     write(tmp_path, name)
     assert ending(tmp_path, through(tmp_path, door, FORMS["script"])) == ending(tmp_path, FORMS["script"])
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_calls_are_costly_at_the_same_depths(tmp_path: Path, form: str) -> None:
+    put(tmp_path, COSTLY_DEPTHS)
+    plain = ending(tmp_path, FORMS[form])
+    assert plain[1] != "[]\n" or sys.version_info >= (3, 14)  # it keeps a chunk for the next time
+    for door in DOORS:
+        assert ending(tmp_path, through(tmp_path, door, FORMS[form])) == plain
+    assert ending(tmp_path, ["-m", "hiwater", "lines", *FORMS[form]])[1].startswith(plain[1])
 
 
 @pytest.mark.parametrize("form", ["script", "module"])
