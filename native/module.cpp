@@ -117,7 +117,7 @@ void end(int exit_code) {
     hiwater::interpose::name_python_threads();
     hiwater::interpose::remove_python_hooks();
     hiwater::fatal_signals::end();
-    hiwater::interpose::remove_hooks();
+    hiwater::interpose::remove_hooks(exit_code != -1);
     recorder().stop(exit_code, g_heap_users > 0, hiwater::interpose::allocators_in_words().empty());
 }
 

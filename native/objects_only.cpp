@@ -62,7 +62,7 @@ void pause_for_forks() {
 }  // namespace
 
 std::string install_hooks() { return kObjectsOnly; }
-void remove_hooks() noexcept {}
+void remove_hooks(bool) noexcept {}
 bool sees_malloc() noexcept { return false; }
 
 void watch_forks() noexcept {

@@ -181,10 +181,10 @@ std::string install_hooks() {
 
 bool sees_malloc() noexcept { return true; }
 
-void remove_hooks() noexcept {
+void remove_hooks(bool process_ends) noexcept {
     if (!g_installed) return;
     BusyGuard busy;
-    exchange_in_data(all_hooks(), false);
+    if (!process_ends) exchange_in_data(all_hooks(), false);
     restore(all_hooks().data(), all_hooks().size());
     g_installed = false;
 }

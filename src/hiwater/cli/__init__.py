@@ -11,8 +11,6 @@ from hiwater._os import code_overhead
 if sys.argv[1:2] == ["run"]:
     code_overhead.note_start()  # before the modules that make up most of it
 
-from hiwater.cli import verbs
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,4 +32,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         from hiwater.cli import lines  # the same, where it runs a program
 
         return lines.main(arguments[1:])
+    from hiwater.cli import verbs
+
     return verbs.main(arguments)

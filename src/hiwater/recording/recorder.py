@@ -14,7 +14,6 @@ from hiwater.recording import facts
 from hiwater.recording.accelerators import Accelerators
 from hiwater.recording.last_words import choose
 from hiwater.recording.own_code import OwnCode
-from hiwater.recording.window import Window
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from typing import Any, Self
 
     from hiwater.recording.figures import Summary
+    from hiwater.recording.window import Window
 
 
 LARGEST_SAMPLE = 1 << 40
@@ -276,6 +276,8 @@ class Recorder:
         )
 
     def _begin_window(self, core: Any) -> str:
+        from hiwater.recording.window import Window  # most recordings are inside no other
+
         around = core.summary()
         if self._sample_bytes != around["sample_bytes"]:
             self._notify(
