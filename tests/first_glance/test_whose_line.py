@@ -285,6 +285,25 @@ def test_what_a_child_gets_is_what_its_parent_has() -> None:
     assert (child.own, child.launchers) == (mine.own, mine.launchers) and child.run.items() >= mine.run.items()
 
 
+@pytest.mark.parametrize(
+    ("text", "is_a_librarys"),
+    [
+        ("from multiprocessing.spawn import spawn_main; spawn_main(tracker_fd=5, pipe_handle=7)", True),
+        ("from multiprocessing.resource_tracker import main;main(4)", True),
+        ("from joblib.externals.loky.backend.resource_tracker import main; main(43, False)", True),
+        ("from shop import orders; print(orders())", False),
+        ("import shop; shop.main()", False),
+        ("x = bytearray(1 << 20)", False),
+    ],
+)
+def test_a_command_of_a_library_is_not_the_users(
+    monkeypatch: pytest.MonkeyPatch, text: str, is_a_librarys: bool
+) -> None:
+    monkeypatch.setattr(sys, "orig_argv", ["python", "-c", text])
+    assert OwnCode.of_parent("").command == ("" if is_a_librarys else text)
+    assert OwnCode.of_this_process().command == text  # who runs it has typed it
+
+
 # Where a thread is waited for
 
 

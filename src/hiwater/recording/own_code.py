@@ -91,7 +91,7 @@ class OwnCode:
         the text of `-c`."""
         kind, program = program_of(arguments[1:])
         if kind == "command":
-            if not program.startswith("from multiprocessing."):  # its own start of a child
+            if not (self._is_child and _only_calls(program)):
                 self.command = program
         elif kind == "module":
             self._add_run(program.partition(".")[0], "run with -m")
@@ -165,6 +165,14 @@ def program_of(words: Sequence[str]) -> tuple[str, str]:
                 if found and before.isalpha() | (not before) and not set(before) & set("XWcm"):
                     return kind, after or next(rest, "")
     return "", ""
+
+
+def _only_calls(command: str) -> bool:
+    """Whether the text of `-c` imports a function and calls it, and no more: so multiprocessing and joblib start
+    processes of their own."""
+    head, _, rest = command.partition(" import ")
+    name, _, call = rest.partition(";")
+    return head.startswith("from ") and call.strip().startswith(f"{name.strip()}(")
 
 
 def launched_package(script: str) -> str:
