@@ -52,7 +52,7 @@ def _record():
         program.main()
         {self_check}
     finally:
-        _core.stop(0)
+        _core.stop(None if hasattr(program, "after") else 0)  # a process that ends keeps some hooks
 
 getattr(program, "before", lambda: None)()
 _record()
