@@ -493,7 +493,8 @@ def test_a_frame_in_the_place_of_one_that_raised_is_another(tmp_path: Path) -> N
         sample_bytes=1 << 18,
     )
     stacks = recorded.stacks("small", "python", "end")
-    assert sum(stack.bytes for stack in stacks) == 1_000_003 + 2_000_003
+    header = 32 if sys.version_info >= (3, 15) else 0  # of the bytes object that a bytearray has there
+    assert sum(stack.bytes for stack in stacks) == 1_000_003 + 2_000_003 + 2 * header
     lines = {(recorded.line("outer"), recorded.line("middle"))}
     assert {tuple(frame.line for frame in stack.frames[-3:-1]) for stack in stacks} == lines
 
