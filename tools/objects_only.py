@@ -38,6 +38,7 @@ def _build(folder: Path) -> None:
             "cmake", "-S", ROOT, "-B", made, "-DHIWATER_ENGINE=ON", "-DHIWATER_HOOKS=python",
             f"-DPython_EXECUTABLE={sys.executable}", "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON",
             "-DCMAKE_UNITY_BUILD=ON", "-DCMAKE_UNITY_BUILD_BATCH_SIZE=12",
+            *(() if shutil.which("make") else ("-G", "Ninja")),
         ],
         check=True, stdout=subprocess.DEVNULL,
     )  # fmt: skip

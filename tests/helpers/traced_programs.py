@@ -80,7 +80,7 @@ PROGRAMS = {
         """,
     "closures": """
         def make(number):
-            name = "handler-%d" % (number + 1000)
+            name = "handler-%d-of-many" % number
             def handler(event, default=(number, name)):
                 return name, event, default
             return handler
@@ -127,7 +127,7 @@ PROGRAMS = {
             order, numbers = collections.OrderedDict(), bytearray()
             for number in range(20_000):
                 queue.append((number + 1000, str(number)))
-                heapq.heappush(heap, -number * 2**40)
+                heapq.heappush(heap, number * -(2**40))
                 groups[number % 500].append(bytes(40 + number % 100))
                 order[number] = float(number)
                 numbers.append(number % 256)
