@@ -301,7 +301,8 @@ def test_a_command_of_a_library_is_not_the_users(
 ) -> None:
     monkeypatch.setattr(sys, "orig_argv", ["python", "-c", text])
     assert OwnCode.of_parent("").command == ("" if is_a_librarys else text)
-    assert OwnCode.of_this_process().command == text  # who runs it has typed it
+    # Who runs it has typed it, but a worker of multiprocessing may be recorded alone.
+    assert OwnCode.of_this_process().command == ("" if "multiprocessing" in text else text)
 
 
 # Where a thread is waited for

@@ -91,7 +91,7 @@ class OwnCode:
         the text of `-c`."""
         kind, program = program_of(arguments[1:])
         if kind == "command":
-            if not (self._is_child and _only_calls(program)):
+            if not (self._is_child and _only_calls(program)) and not program.startswith("from multiprocessing."):
                 self.command = program
         elif kind == "module":
             self._add_run(program.partition(".")[0], "run with -m")
@@ -168,8 +168,8 @@ def program_of(words: Sequence[str]) -> tuple[str, str]:
 
 
 def _only_calls(command: str) -> bool:
-    """Whether the text of `-c` imports a function and calls it, and no more: so multiprocessing and joblib start
-    processes of their own."""
+    """Whether the text of `-c` imports a function and calls it, and no more: libraries such as joblib start processes
+    of their own in this way."""
     head, _, rest = command.partition(" import ")
     name, _, call = rest.partition(";")
     return head.startswith("from ") and call.strip().startswith(f"{name.strip()}(")
