@@ -94,6 +94,7 @@ def test_an_exception_inside_a_marked_function(tmp_path: Path) -> None:
         "976.7 KiB",
     }
     assert row(done.stderr, "raise KeyError(x)")[1] == "1"
+    assert "f  <-c>:1" in done.stderr and 'File "<string>", line 5' in done.stderr
 
 
 @needs_engine

@@ -22,6 +22,9 @@ COMMAND = "<-c"
 """How the name of the code of `python -c` begins. The interpreter calls its file `<string>`, as that of much code that
 libraries generate."""
 
+THE_COMMAND = COMMAND + ">"
+"""The name of the code that the first process of a run has from its command line."""
+
 SENT = "<dynamic-code>"
 """What cloudpickle calls the file of a function that it sends by value: one of `__main__`, or a local one. The engine
 finds the file itself, unless it is a cell of a notebook."""

@@ -8,6 +8,7 @@ import os
 import sys
 
 from hiwater._os import native, settings
+from hiwater.capture.ownership import THE_COMMAND
 from hiwater.cli import lines_arguments, standard_output
 from hiwater.cli.messages import say
 from hiwater.errors import BadRequest, HiwaterError, OutputFailed
@@ -152,7 +153,10 @@ class _Ending:
             import linecache
 
             source = self._arguments.program
-            linecache.cache["<string>"] = (len(source), None, source.splitlines(keepends=True), "<string>")
+            linecache.cache[THE_COMMAND] = (len(source), None, source.splitlines(keepends=True), THE_COMMAND)
+            for function in functions:
+                if function.file == "<string>":
+                    function.file = THE_COMMAND
         if self._arguments.format == "json":
             import json
 

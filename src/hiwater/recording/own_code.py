@@ -117,7 +117,7 @@ class OwnCode:
         if not self.command:
             return ""
         text = self.command.encode("utf-8", "replace")
-        return f"{ownership.COMMAND} {int.from_bytes(text, 'big') % 65521:04x}>" if self._is_child else "<-c>"
+        return f"{ownership.COMMAND} {int.from_bytes(text, 'big') % 65521:04x}>" if self._is_child else ownership.THE_COMMAND
 
     def arguments(self, words: Sequence[str]) -> list[str]:
         """The arguments of the interpreter, `words`, without the text of `-c`."""
