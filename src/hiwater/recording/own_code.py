@@ -116,8 +116,10 @@ class OwnCode:
         text."""
         if not self.command:
             return ""
+        if not self._is_child:
+            return ownership.THE_COMMAND
         text = self.command.encode("utf-8", "replace")
-        return f"{ownership.COMMAND} {int.from_bytes(text, 'big') % 65521:04x}>" if self._is_child else ownership.THE_COMMAND
+        return f"{ownership.COMMAND} {int.from_bytes(text, 'big') % 65521:04x}>"
 
     def arguments(self, words: Sequence[str]) -> list[str]:
         """The arguments of the interpreter, `words`, without the text of `-c`."""
