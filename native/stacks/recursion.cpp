@@ -33,8 +33,8 @@ constexpr int kCallsLimit = Py_C_RECURSION_LIMIT;
 #endif
 
 // A first chunk for the frames of a thread that has none yet. Where chunks end decides how much a program costs: before
-// CPython's gh-142183 was mended (2026), a call in a loop right there maps and unmaps a chunk each time. Our frames must
-// not move these places. The interpreter may free the chunk: it is mapped like one of the interpreter's own.
+// CPython mended gh-142183 in 2026, a call in a loop right there maps and unmaps a chunk each time. Our frames must not
+// move these places. The interpreter may free the chunk: it is mapped like one of the interpreter's own.
 class FirstChunk {
 public:
     explicit FirstChunk(PyThreadState* state) noexcept
