@@ -343,7 +343,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="services (default: all)")
     parser.add_argument("--times", type=int, default=3, help="that each service is started")
-    parser.add_argument("--rounds", type=int, default=3, help="with each of them")
+    parser.add_argument("--rounds", type=int, default=6, help="with each of them")
     parser.add_argument("--requests", type=int, default=200, help="in each round")
     parser.add_argument("--viewers", type=int, default=10, help="that come and leave while the first one answers")
     parser.add_argument(
