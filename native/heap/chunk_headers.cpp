@@ -77,7 +77,7 @@ Word cache_key() noexcept {
     return keys[0] == keys[1] ? keys[0] : 0;
 }
 
-// Reads the header of each block, and that of the block behind it.
+// Reads the header of each block, and that of the block behind it, unless that is the next one.
 bool read_headers(Block* blocks, std::size_t count, Word cached) noexcept {
     Word at[kAtOnce], heads[kAtOnce][3], behind[kAtOnce][1];
     bool is_read[kAtOnce] = {};
@@ -91,6 +91,10 @@ bool read_headers(Block* blocks, std::size_t count, Word cached) noexcept {
         if (block.is_freed || !is_read[i] || (head & kIsMapped) != 0) continue;
         block.chunk_bytes = size;
         block.may_wait = cached != 0 && size <= kLargestCached && heads[i][2] == cached;
+        if (i + 1 < count && is_read[i + 1] && blocks[i + 1].address == block.address + size) {  // most are neighbours
+            block.is_freed = (heads[i + 1][0] & kPreviousInUse) == 0;
+            continue;
+        }
         next[chunks] = i;
         at[chunks++] = block.address + size - sizeof(Word);
     }
