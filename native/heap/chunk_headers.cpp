@@ -29,8 +29,7 @@ bool read_each(const Word* addresses, std::size_t count, Word (*words)[kWords], 
     iovec there[kAtOnce];
     for (std::size_t i = 0; i < count; ++i) there[i] = {reinterpret_cast<void*>(addresses[i]), kEach};
     for (std::size_t at = 0; at < count; ++at) {
-        const iovec here{words[at], (count - at) * kEach};
-        const ssize_t n = raw::process_vm_readv(::getpid(), &here, 1, there + at, count - at, 0);
+        const ssize_t n = raw::read_own(words[at], (count - at) * kEach, there + at, count - at);
         if (n < 0 && errno != EFAULT) return false;
         const std::size_t whole = n < 0 ? 0 : static_cast<std::size_t>(n) / kEach;
         std::fill(is_read + at, is_read + at + whole, true);

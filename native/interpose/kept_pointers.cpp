@@ -97,8 +97,8 @@ struct Search {
 
 // Our memory as the kernel reads and writes it: a page that the program closed is an error, and not a fault.
 std::size_t read_words(Address at, Address* words, std::size_t bytes) noexcept {
-    const iovec here{words, bytes}, there{reinterpret_cast<void*>(at), bytes};
-    const ssize_t n = raw::process_vm_readv(::getpid(), &here, 1, &there, 1, 0);
+    const iovec there{reinterpret_cast<void*>(at), bytes};
+    const ssize_t n = raw::read_own(words, bytes, &there, 1);
     return n < 0 ? 0 : static_cast<std::size_t>(n) / sizeof(Address);
 }
 

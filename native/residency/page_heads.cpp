@@ -14,8 +14,8 @@ namespace hiwater::residency {
 
 bool PageHeads::works() noexcept {
     char from = 1, to = 0;
-    const iovec here{&to, 1}, there{&from, 1};
-    return raw::process_vm_readv(::getpid(), &here, 1, &there, 1, 0) == 1;
+    const iovec there{&from, 1};
+    return raw::read_own(&to, 1, &there, 1) == 1;
 }
 
 const unsigned char* PageHeads::at(std::uintptr_t page, std::uintptr_t end) noexcept {
@@ -30,17 +30,16 @@ void PageHeads::read_from(std::uintptr_t page, std::uintptr_t end) noexcept {
     const std::uintptr_t distance = count_ != 0 && page == addresses_[count_ - 1] + kPage ? kPage : kPoolBytes;
     if (std::exchange(distance_, distance) != distance) most_ = 0;
     most_ = std::clamp<std::size_t>(2 * most_, 1, kBatch);
-    iovec here[kBatch], there[kBatch];
+    iovec there[kBatch];
     std::size_t wanted = 0;
     do {
         addresses_[wanted] = page;
-        here[wanted] = {heads_[wanted], kHeadBytes};
         there[wanted] = {reinterpret_cast<void*>(page), kHeadBytes};
         ++wanted;
         if (page % distance != 0) break;
         page = pages_.next_present(page + distance, end);
     } while (wanted < most_ && page < end && page % distance == 0);
-    const ssize_t n = raw::process_vm_readv(::getpid(), here, wanted, there, wanted, 0);
+    const ssize_t n = raw::read_own(heads_, wanted * kHeadBytes, there, wanted);
     count_ = n < 0 ? 0 : static_cast<std::size_t>(n) / kHeadBytes;
     next_ = 0;
 }

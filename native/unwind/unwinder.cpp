@@ -8,6 +8,7 @@
 
 #include <new>
 
+#include "base/errno_kept.h"
 #include "base/raw_calls.h"
 
 namespace hiwater::unwind {
@@ -58,14 +59,14 @@ void Unwinder::forget_if_unloaded() noexcept {
 // The kernel reads the bytes: another thread may unmap meanwhile what a word leads to. Where it may not, it is a call.
 bool Unwinder::follows_call(std::uintptr_t address) noexcept {
     constexpr std::size_t kNear = 5, kLongest = 7;
+    const ErrnoKept kept;
     std::uint8_t code[kLongest] = {};
     const auto byte = [&code](std::size_t distance) { return code[kLongest - distance]; };
     for (const std::size_t count : {kLongest, address % kPage}) {  // the second where a mapping begins with this page
         if (count > kLongest || count > address) continue;
-        const iovec here{code + kLongest - count, count}, there{reinterpret_cast<void*>(address - count), count};
-        const long n = raw::invoke(SYS_process_vm_readv, ::getpid(), reinterpret_cast<long>(&here), 1,
-                                   reinterpret_cast<long>(&there), 1, 0);
-        if (n < 0 && n != -EFAULT) return true;
+        const iovec there{reinterpret_cast<void*>(address - count), count};
+        const ssize_t n = raw::read_own(code + kLongest - count, count, &there, 1);
+        if (n < 0 && errno != EFAULT) return true;
         if (n != static_cast<long>(count)) continue;
         if (byte(kNear) == 0xe8) return true;
         for (std::size_t i = 2; i <= count; ++i)  // of what a register or a word of memory contains
