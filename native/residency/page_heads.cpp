@@ -1,7 +1,6 @@
 #include "residency/page_heads.h"
 
 #include <sys/uio.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <utility>

@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include "base/raw_calls.h"
+#include "base/uncopied.h"
 
 namespace hiwater::recursion {
 
@@ -35,7 +36,7 @@ constexpr int kCallsLimit = Py_C_RECURSION_LIMIT;
 // A first chunk for the frames of a thread that has none yet. Where chunks end decides how much a program costs: before
 // CPython mended gh-142183 in 2026, a call in a loop right there maps and unmaps a chunk each time. Our frames must not
 // move these places. The interpreter may free the chunk: it is mapped like one of the interpreter's own.
-class FirstChunk {
+class FirstChunk : Uncopied {
 public:
     explicit FirstChunk(PyThreadState* state) noexcept
         : state_(state), chunk_(state->datastack_chunk), top_(state->datastack_top), limit_(state->datastack_limit) {
@@ -55,8 +56,6 @@ public:
         state_->datastack_limit = limit_;
         raw::munmap(ours_, kBytes);
     }
-    FirstChunk(const FirstChunk&) = delete;
-    FirstChunk& operator=(const FirstChunk&) = delete;
 
 private:
     static constexpr std::size_t kBytes = 16 << 10;  // DATA_STACK_CHUNK_SIZE of CPython's pystate.c
@@ -81,10 +80,8 @@ PyObject* call_at_the_bottom(PyObject* callable, PyObject* arguments) noexcept {
 #endif
     calls_left(state) += calls;
 #endif
-    PyObject* const result = [&] {
-        const FirstChunk of_the_program(state);
-        return PyObject_Call(callable, arguments, nullptr);
-    }();
+    const FirstChunk of_the_program(state);
+    PyObject* const result = PyObject_Call(callable, arguments, nullptr);
 #if PY_VERSION_HEX < 0x030E0000
     calls_left(state) -= calls;
 #endif

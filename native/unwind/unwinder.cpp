@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
-#include <unistd.h>
 #include <unwind.h>
 
 #include <new>

@@ -7,14 +7,6 @@ if TYPE_CHECKING:
     from typing import ClassVar, Self
 
 
-class _SlugOfTheName:
-    """Made when it is asked for: no recorded program waits for those of all classes."""
-
-    def __get__(self, _: object, kind: type) -> str:
-        words = [f"-{one.lower()}" if one.isupper() else one for one in kind.__name__.removesuffix("Error")]
-        return "".join(words)[1:]
-
-
 class HiwaterError(Exception):
     """Root of hiwater's errors.
 
@@ -23,15 +15,15 @@ class HiwaterError(Exception):
     The message is one line: what is wrong, then what to do about it.
     """
 
-    slug: ClassVar[str] = _SlugOfTheName()  # type: ignore[assignment]  # a descriptor, which gives a str
+    slug: ClassVar[str] = "error"
     exit_code: ClassVar[int] = 125
 
     def __init_subclass__(cls, *, slug: str = "", exit_code: int | None = None) -> None:
-        """The slug is made from the class's name unless one is given, and the exit code is that of the base class."""
-        if slug:
-            cls.slug = slug
-        if exit_code is not None:
-            cls.exit_code = exit_code
+        """Make the slug from the class's name unless one is given. The exit code is that of the base class unless
+        one is given."""
+        words = [f"-{one.lower()}" if one.isupper() else one for one in cls.__name__.removesuffix("Error")]
+        cls.slug = slug or "".join(words)[1:]
+        cls.exit_code = cls.exit_code if exit_code is None else exit_code
 
     def __init__(self, problem: str, remedy: str) -> None:
         super().__init__(f"{problem}; {remedy}")

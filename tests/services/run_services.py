@@ -313,14 +313,15 @@ def inspect(service: Service, folder: Path, mode: str, found: Found) -> None:
 
 
 def measure(service: Service, rounds: int, requests: int, viewers: int, times: int = 1) -> Found:
-    """Run a service as often as that, and say what became of it. Folders of a service with problems stay."""
+    """Start a service `times` times, the first time with viewers, and say what became of it. Folders of a service with
+    problems stay."""
     found = Found()
-    while times > 0 and not found.wrong:
+    for number in range(times):
         top = Path(tempfile.mkdtemp(prefix="hiwater-services-"))
-        measure_once(service, top, found, rounds, requests, viewers)
-        if not found.wrong:
-            shutil.rmtree(top)
-        times, viewers = times - 1, 0
+        measure_once(service, top, found, rounds, requests, viewers if number == 0 else 0)
+        if found.wrong:
+            break
+        shutil.rmtree(top)
     return found
 
 

@@ -88,6 +88,7 @@ inline int madvise(void* at, std::size_t bytes, int advice) noexcept {
 inline int mincore(void* at, std::size_t bytes, unsigned char* in_core) noexcept {
     return static_cast<int>(syscall(SYS_mincore, at, bytes, in_core));
 }
+
 inline int open(const char* path, int flags, mode_t mode = 0) noexcept {
     return static_cast<int>(syscall(SYS_openat, AT_FDCWD, path, flags, mode));
 }
@@ -117,10 +118,11 @@ inline int unlink_in(int folder, const char* name) noexcept {
 }
 // The C library keeps a number of its own after a fork.
 inline pid_t getpid() noexcept { return static_cast<pid_t>(syscall(SYS_getpid)); }
+
 // Reads the process's own memory at several places, `bytes` in all, up to the first place that cannot be read. Returns
 // how many, or -1. It is a write into the process itself: the kernel then copies from the places as it does for any
-// call, and pins the pages of `here` alone. Where process_vm_readv() is to read, it pins those of each place, which
-// takes twenty times as long for a thousand places of fifty bytes.
+// call, and pins the pages of `here` alone. process_vm_readv() pins those of each place, which takes twenty times as
+// long for a thousand places of fifty bytes.
 inline ssize_t read_own(void* here, std::size_t bytes, const iovec* there, unsigned long places) noexcept {
     const iovec into{here, bytes};
     return syscall(SYS_process_vm_writev, getpid(), there, places, &into, 1, 0);

@@ -8,7 +8,6 @@ import os
 import sys
 
 from hiwater._os import native, settings
-from hiwater.capture.ownership import THE_COMMAND
 from hiwater.cli import lines_arguments, standard_output
 from hiwater.cli.messages import say
 from hiwater.errors import BadRequest, HiwaterError, OutputFailed
@@ -151,6 +150,8 @@ class _Ending:
         functions = self._session.results()
         if self._arguments.kind == "command":
             import linecache
+
+            from hiwater.capture.ownership import THE_COMMAND
 
             source = self._arguments.program
             linecache.cache[THE_COMMAND] = (len(source), None, source.splitlines(keepends=True), THE_COMMAND)

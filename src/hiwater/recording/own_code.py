@@ -91,7 +91,8 @@ class OwnCode:
         the text of `-c`."""
         kind, program = program_of(arguments[1:])
         if kind == "command":
-            if not (self._is_child and _only_calls(program)) and not program.startswith("from multiprocessing."):
+            # A worker of multiprocessing may be recorded alone, too.
+            if not program.startswith("from multiprocessing.") and not (self._is_child and _only_calls(program)):
                 self.command = program
         elif kind == "module":
             self._add_run(program.partition(".")[0], "run with -m")
