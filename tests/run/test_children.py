@@ -18,7 +18,6 @@ import compiled
 import hiwater
 import naive_reader
 from children import hiwater_command, run_hiwater
-from hiwater._os import native
 from recording import child_environment, needs_engine, rounds
 from waiting import PATIENCE_SECONDS, wait_until
 from waiting_program import recording
@@ -396,17 +395,18 @@ def test_a_run_inside_a_recorded_program_is_a_run_of_its_own(tmp_path: Path) -> 
     assert taken(naive_reader.read(tmp_path / "inner.hiw")) == 9
 
 
-def test_a_start_costs_nothing_that_one_notices_if_nothing_is_recorded() -> None:
+def test_a_start_costs_what_any_file_like_it_does_if_nothing_is_recorded(tmp_path: Path) -> None:
     folder = next(path for path in sys.path if Path(path, "hiwater.pth").exists())
     assert "HIWATER_RUN" not in os.environ
-    modules, known, best = set(sys.modules), set(sys.path), 1 << 62
-    # With the reading of the file, as the interpreter does it; other work on the machine only adds.
+    (tmp_path / "least.pth").write_text("import os\n")
+    modules, known, best = set(sys.modules), set(sys.path), {"hiwater.pth": 1 << 62, "least.pth": 1 << 62}
     for _ in range(200):
-        began = time.thread_time_ns()
-        site.addpackage(folder, "hiwater.pth", known)
-        best = min(best, time.thread_time_ns() - began)
+        for name, of in (("hiwater.pth", folder), ("least.pth", str(tmp_path))):
+            began = time.thread_time_ns()
+            site.addpackage(of, name, known)
+            best[name] = min(best[name], time.thread_time_ns() - began)
     assert set(sys.modules) == modules
-    assert best <= 50_000 * (5 if native.is_debug_build() else 1)
+    assert best["hiwater.pth"] <= 3 * best["least.pth"]
 
 
 def test_forks_beside_threads_that_allocate_all_end_and_are_recorded(tmp_path: Path) -> None:
