@@ -21,13 +21,21 @@ struct Shared {
         -1;  // RSS minus PSS: what other processes count of the pages that this one shares with them
     std::int64_t private_bytes = -1;
     std::int64_t resident_bytes = -1;
+    // Of these, pages of files and of shared memory, and what others count of them: RSS minus PSS. Before Linux 5.3,
+    // which does not tell PSS by kind, as much of the excess as there are such pages.
+    std::int64_t mapped_bytes = -1, mapped_excess_bytes = -1;
 };
 // From smaps_rollup: the kernel visits every resident page, which takes about a millisecond for 100 MiB.
 bool read_shared(Shared* out, pid_t pid = 0) noexcept;  // 0: of this process
-// Resident bytes from an open /proc/self/statm, or -1; and the size of the address space, if asked for.
-std::int64_t read_statm(int fd, std::int64_t* address_space_bytes = nullptr) noexcept;
+struct Sizes {
+    std::int64_t address_space_bytes = -1, resident_bytes = -1;
+    std::int64_t mapped_bytes = -1;  // resident pages of files and of shared memory
+};
+// From an open /proc/self/statm; -1 where it cannot be read.
+Sizes read_statm(int fd) noexcept;
 // The same from a file of ours.
-std::int64_t resident_bytes(std::int64_t* address_space_bytes = nullptr) noexcept;
+Sizes sizes() noexcept;
+inline std::int64_t resident_bytes() noexcept { return sizes().resident_bytes; }
 // The number that a file of cgroupfs holds; -1 for "max", for v1's way of saying it, and where there is none.
 std::int64_t read_number(OwnFile& file) noexcept;
 // ru_maxrss, for a tenth of what /proc takes: the kernel's peak, or that of a program which this process was before an

@@ -178,6 +178,7 @@ struct TimelineRecord {
     std::int64_t resident_bytes;
     std::int64_t live_bytes[kKinds];  // by kind
     std::uint64_t overhead_bytes;     // of hiwater, part of resident_bytes
+    std::int64_t mapped_bytes;        // of resident_bytes, pages of files and of shared memory
 };
 
 struct FactRecord {
@@ -229,14 +230,17 @@ struct PressureRecord {
     // others count of the pages that it shares with them; and the pages that it shares with nobody. -1: there is none
     // since the last fork.
     std::int64_t shared_excess_bytes, private_bytes;
+    std::int64_t mapped_excess_bytes;  // of the excess, that of pages of files and of shared memory
 };
 
-// Of the processes of a run, read by the one that began it, itself among them: resident memory, and RSS minus PSS.
+// Of the processes of a run, read by the one that began it, itself among them: resident memory, RSS minus PSS, and the
+// pages that it shares; and of the first two what pages of files and of shared memory are.
 // Where there was no time to read them: process 0, and as the latter the bytes that they copied since the last reading
 // at most, of those that they shared.
 struct RelativeRecord {
     std::uint64_t at_ns;  // since header.started_ns
-    std::int64_t resident_bytes, shared_excess_bytes;
+    std::int64_t resident_bytes, shared_excess_bytes, shared_bytes;
+    std::int64_t mapped_bytes, mapped_excess_bytes;
     std::uint32_t pid;
     std::uint32_t reserved;
 };

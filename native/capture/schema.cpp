@@ -115,13 +115,13 @@ void tables(SchemaText& schema) {
     HIWATER_TABLE(slices, SliceRecord, start_ns, end_ns, peak_ns, peak_bytes, peak_blocks, first_entry, entry_count,
                   unlisted_bytes);
     HIWATER_TABLE(slice_entries, SliceEntryRecord, account, blocks, bytes);
-    HIWATER_TABLE(timeline, TimelineRecord, at_ns, resident_bytes, live_bytes, overhead_bytes);
+    HIWATER_TABLE(timeline, TimelineRecord, at_ns, resident_bytes, live_bytes, overhead_bytes, mapped_bytes);
     HIWATER_TABLE(facts, FactRecord, key, value);
     HIWATER_TABLE(markers, MarkerRecord, at_ns, value, kind, node);
     HIWATER_TABLE(residency, ResidencyRecord, at_ns, resident_bytes, untouched_bytes, part, reserved);
     HIWATER_TABLE(large_blocks, LargeBlockRecord, at_ns, bytes, touched_bytes, node, from_malloc);
     HIWATER_TABLE(pressure, PressureRecord, at_ns, address_space_bytes, address_space_limit, cgroup_bytes, cgroup_limit,
-                  available_bytes, shared_excess_bytes, private_bytes);
+                  available_bytes, shared_excess_bytes, private_bytes, mapped_excess_bytes);
     HIWATER_TABLE(devices, DeviceRecord, name, backend, source, note, limit_bytes, peak_allocated_bytes,
                   peak_reserved_bytes, peak_used_bytes, peak_at_ns, exact, reserved);
     HIWATER_TABLE(device_samples, DeviceSampleRecord, at_ns, allocated_bytes, allocated_peak_bytes, reserved_bytes,
@@ -137,7 +137,8 @@ void tables(SchemaText& schema) {
                   retained_bytes);
     HIWATER_TABLE(holder_blocks, HolderBlockRecord, path, account, blocks, bytes);
     HIWATER_TABLE(holder_references, HolderReferenceRecord, from, to, references);
-    HIWATER_TABLE(relatives, RelativeRecord, at_ns, resident_bytes, shared_excess_bytes, pid, reserved);
+    HIWATER_TABLE(relatives, RelativeRecord, at_ns, resident_bytes, shared_excess_bytes, shared_bytes, mapped_bytes,
+                  mapped_excess_bytes, pid, reserved);
     HIWATER_TABLE(modules, ModuleRecord, start, end, bias, path, identity, code, reserved);
 }
 

@@ -37,8 +37,9 @@ capture::PressureRecord Limits::read(std::uint64_t now, std::int64_t address_spa
     }
     if (usage_ != nullptr && (is_machine_due || cgroup_limit_ >= 0)) cgroup_bytes_ = process::read_number(usage_->file);
     const OwnLimit::InForce space = own_limit.in_force();
-    return {now, address_space_bytes - space.uncounted, space.limit, cgroup_bytes_, cgroup_limit_, available_bytes_, -1,
-            -1};
+    return {
+        now, address_space_bytes - space.uncounted, space.limit, cgroup_bytes_, cgroup_limit_, available_bytes_, -1, -1,
+        -1};
 }
 
 std::int64_t Limits::entry(const std::unique_ptr<NamedFile>& in, const char* key) noexcept {

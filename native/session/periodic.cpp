@@ -17,7 +17,7 @@ constexpr std::uint64_t kShortestPointNs = 1'000'000, kShortestSliceNs = 25'000'
 // The sampler alone writes these fields and the timeline, and the figures it copies are single words: no lock, which
 // would make the program's threads wait (the capture stays open while the sampler runs). But threads that share the
 // lock have accounts of their own: after a kill, what is missing is what they did since the last tick.
-void Recorder::tick(std::uint64_t now, std::int64_t resident_bytes, std::int64_t kernel_peak_bytes) noexcept {
+void Recorder::tick(std::uint64_t now, const process::Sizes& sizes, std::int64_t kernel_peak_bytes) noexcept {
     BusyGuard busy;
     file_.find_truncation();
     merge_thread_accounts();
@@ -28,13 +28,13 @@ void Recorder::tick(std::uint64_t now, std::int64_t resident_bytes, std::int64_t
     note_exact_totals_if_due(now);
     note_refused_children();
     write_back_if_due(now);
-    note_resident(resident_bytes, kernel_peak_bytes);
+    note_resident(sizes.resident_bytes, kernel_peak_bytes);
     if (!is_on()) return;
     count_own_pages_if_due(now);
     note_interval(now);
     guarded([&] {
         if (now - last_point_ns_ >= std::max(kShortestPointNs, now / 2048) || timeline_.size() == 0)
-            add_point(now, resident_bytes);
+            add_point(now, sizes);
         const std::uint64_t spacing = std::max({kShortestSliceNs, now / 64, kSliceCostShare * last_close_ns_});
         const std::uint64_t opened = accounts_.epoch().slice_start_ns;
         if (now < opened || now - opened < spacing) return;
@@ -67,9 +67,9 @@ void Recorder::write_back_if_due(std::uint64_t now) noexcept {
     next_write_back_ns_ = now + std::max(kSecond, 100 * took);
 }
 
-void Recorder::add_point(std::uint64_t now, std::int64_t resident_bytes) {
+void Recorder::add_point(std::uint64_t now, const process::Sizes& sizes) {
     const capture::Header& h = file_.header();
-    capture::TimelineRecord point{now, resident_bytes, {}, h.overhead_last_bytes};
+    capture::TimelineRecord point{now, sizes.resident_bytes, {}, h.overhead_last_bytes, sizes.mapped_bytes};
     for (std::uint32_t k = 0; k < capture::kKinds; ++k)
         point.live_bytes[k] = __atomic_load_n(&h.kind_live_bytes[k], __ATOMIC_RELAXED);
     if (timeline_.needs_extent()) {
@@ -107,6 +107,7 @@ void Recorder::note_pressure(std::uint64_t now, std::int64_t address_space_bytes
     capture::PressureRecord row = limits_.read(now, address_space_bytes);
     row.shared_excess_bytes = shared.excess_bytes;
     row.private_bytes = shared.private_bytes;
+    row.mapped_excess_bytes = shared.mapped_excess_bytes;
     const NearestLimit& nearest = limits_.find_nearest(row);
     capture::Header& h = file_.header();
     h.nearest_used_bytes = static_cast<std::uint64_t>(nearest.used_bytes);

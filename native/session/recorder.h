@@ -227,7 +227,7 @@ public:
 
     // --- periodic work
     // `resident_bytes` -1 where it could not be read; `kernel_peak_bytes` 0 where it was not read this time.
-    void tick(std::uint64_t now_ns, std::int64_t resident_bytes, std::int64_t kernel_peak_bytes) noexcept;
+    void tick(std::uint64_t now_ns, const process::Sizes& sizes, std::int64_t kernel_peak_bytes) noexcept;
     std::uint64_t now_ns() const noexcept;
     // How near the process is to what limits it, and what it shares with others.
     void note_pressure(std::uint64_t now, std::int64_t address_space_bytes, const process::Shared& shared) noexcept;
@@ -451,7 +451,7 @@ private:
     void large_mappings(residency::Ranges* out);
     void append_residency(const residency::Breakdown& found, std::uint64_t at_ns);
     void write_back_if_due(std::uint64_t now) noexcept;
-    void add_point(std::uint64_t now, std::int64_t resident_bytes);
+    void add_point(std::uint64_t now, const process::Sizes& sizes);
     void insert_block(LiveTable::Region* region, std::uintptr_t address, std::uint64_t bytes, std::uint32_t account);
     void record_at_thread_exit(std::uintptr_t address, std::size_t bytes, capture::Kind kind);
     void remove_stale(std::uintptr_t address) noexcept;

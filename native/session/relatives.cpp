@@ -82,7 +82,7 @@ bool Relatives::read_if_due(Recorder& recorder, std::uint64_t now, process::Shar
     const bool is_soon = now >= read_from_ns_ || news_ * kFewMore >= pages_;
     const bool is_own_known = is_due && is_soon && read(recorder, now, own);
     if (!is_own_known && (copied_ - told_) * kFewCopied >= pages_) {
-        recorder.note_relative({now, 0, copied_ * static_cast<std::int64_t>(kPage), 0, 0});
+        recorder.note_relative({now, 0, copied_ * static_cast<std::int64_t>(kPage), 0, 0, 0, 0, 0});
         told_ = copied_;
     }
     if (is_own_known) read_from_ns_ = now + kPause * last_ns_;
@@ -113,8 +113,9 @@ bool Relatives::read(Recorder& recorder, std::uint64_t now, process::Shared* own
         }
         of_[i].note_reading((shared.resident_bytes - shared.private_bytes) / static_cast<std::int64_t>(kPage), now);
         if (i == 0) is_own_known = true, *own = shared;
-        recorder.note_relative(
-            {until, shared.resident_bytes, shared.excess_bytes, static_cast<std::uint32_t>(processes_[i]), 0});
+        recorder.note_relative({until, shared.resident_bytes, shared.excess_bytes,
+                                shared.resident_bytes - shared.private_bytes, shared.mapped_bytes,
+                                shared.mapped_excess_bytes, static_cast<std::uint32_t>(processes_[i]), 0});
     }
     last_count_ = count_;
     read_pages_ = pages_;

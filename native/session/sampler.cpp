@@ -305,12 +305,12 @@ void take_sample(Reads reads) noexcept {
     Recorder& recorder = hiwater::recorder();
     const std::uint64_t now = recorder.now_ns();
     g_sampled_ns.store(now, std::memory_order_relaxed);
-    std::int64_t address_space_bytes = -1;
-    const std::int64_t resident_bytes = process::resident_bytes(&address_space_bytes);
-    recorder.tick(now, resident_bytes, 0);
+    const process::Sizes sizes = process::sizes();
+    recorder.tick(now, sizes, 0);
     if (reads == Reads::memory) return;
-    const process::Shared shared = reads == Reads::shared_pages ? g_shared.at(now, resident_bytes) : process::Shared{};
-    recorder.note_pressure(now, address_space_bytes, shared);
+    const process::Shared shared =
+        reads == Reads::shared_pages ? g_shared.at(now, sizes.resident_bytes) : process::Shared{};
+    recorder.note_pressure(now, sizes.address_space_bytes, shared);
 }
 
 bool is_sample_due() noexcept {
@@ -371,20 +371,19 @@ void run() {
         } else if (now - last_peak_ns >= (pace.rests() ? 200 : 50) * kMillisecond && process::read_status(&resident)) {
             last_peak_ns = now;
         }
-        std::int64_t address_space_bytes = -1;
-        const std::int64_t resident_bytes = process::resident_bytes(&address_space_bytes);
-        if (resident_bytes == 0) end_as_main_thread();  // its memory is 0 then
-        recorder.tick(now, resident_bytes, resident.peak_bytes);
+        const process::Sizes sizes = process::sizes();
+        if (sizes.resident_bytes == 0) end_as_main_thread();  // its memory is 0 then
+        recorder.tick(now, sizes, resident.peak_bytes);
         if (!has_relatives() && children.have_begun()) note_relatives();
         process::Shared own;
         if (has_relatives() && !children.is_child() && g_relatives.read_if_due(recorder, now, &own))
             g_shared.note(own, now);
-        recorder.note_pressure(now, address_space_bytes, g_shared.at(now, resident_bytes));
+        recorder.note_pressure(now, sizes.address_space_bytes, g_shared.at(now, sizes.resident_bytes));
         recorder.note_collections(hw_full_collections());
-        g_snapshots.consider(recorder, resident_bytes, asked_bytes);
+        g_snapshots.consider(recorder, sizes.resident_bytes, asked_bytes);
         recorder.leave_last_words();
         if (asked_bytes != 0) g_requests.answer();
-        g_requests.accept(g_snapshots.asks_from(now), resident_bytes - recorder.live_bytes());
+        g_requests.accept(g_snapshots.asks_from(now), sizes.resident_bytes - recorder.live_bytes());
         device_watch::request_if_due(now);
         holder_requests::consider();
     }

@@ -237,9 +237,9 @@ def test_the_error_is_what_lies_between_the_points() -> None:
         two.sample(resident)
     two.end()
     one.timeline = [
-        (0, 100, [0] * len(KINDS)),
-        (10_000_000, 300, [0] * len(KINDS)),
-        (20_000_000, 700, [0] * len(KINDS)),
+        (0, 100, [0] * len(KINDS), 0),
+        (10_000_000, 300, [0] * len(KINDS), 0),
+        (20_000_000, 700, [0] * len(KINDS), 0),
     ]
     (host,) = at_once.machines([in_memory(one), in_memory(two)])
     assert host.resident is not None
@@ -260,13 +260,14 @@ def test_what_forked_processes_share_counts_once_whenever_it_was_read(forks: lis
         one = process(pid + 1, start_ns=start_ms * 1_000_000)
         if pid:
             one.fact("started_by", "fork")
+            one.fact("ppid", "1")
         one.allocate(one.path(("f", "/a.py", 1)), 1)
         one.now_ns = 0
         one.sample(shared)
         one.header["resident_last_bytes"] = shared
         for at_ms in sorted({at for at in read[pid] if at > start_ms} | {200}):
             one.now_ns = (at_ms - start_ms) * 1_000_000
-            one.look_at_shared(shared - shared // (1 + sum(fork < at_ms for fork in forks)))
+            one.look_at_shared(shared - shared // (1 + sum(fork < at_ms for fork in forks)), 0)
         one.now_ns += 1_000_000
         one.end()
         captures.append(in_memory(one))

@@ -44,7 +44,7 @@ RECORDS: dict[str, list[tuple[Any, ...]]] = {
         ("first_entry", "<u8"), ("entry_count", "<u8"), ("unlisted_bytes", "<i8"),
     ],
     "slice_entries": [("account", "<u4"), ("blocks", "<u4"), ("bytes", "<i8")],
-    "timeline": [("at_ns", "<u8"), ("resident_bytes", "<i8"), ("live_bytes", "<i8", (9,))],
+    "timeline": [("at_ns", "<u8"), ("resident_bytes", "<i8"), ("live_bytes", "<i8", (9,)), ("mapped_bytes", "<i8")],
     "facts": [("key", "<u4"), ("value", "<u4")],
     "markers": [("at_ns", "<u8"), ("value", "<u8"), ("kind", "<u4"), ("node", "<u4")],
     "pressure": [
@@ -320,12 +320,13 @@ class Recording:
         header["generation"] += 1
         self._on_store()
 
-    def sample(self, resident_bytes: int) -> None:
-        self.timeline.append((self.now_ns, resident_bytes, list(self.header["kind_live_bytes"])))
+    def sample(self, resident_bytes: int, mapped_bytes: int = 0) -> None:
+        self.timeline.append((self.now_ns, resident_bytes, list(self.header["kind_live_bytes"]), mapped_bytes))
 
-    def look_at_shared(self, excess_bytes: int) -> None:
-        """A reading of the pages that other processes count, too. -1: there was none since the last fork."""
-        self.pressure.append((self.now_ns, *[-1] * 5, excess_bytes, -1))
+    def look_at_shared(self, excess_bytes: int, private_bytes: int) -> None:
+        """A reading of the pages that other processes count, too, and of those that they do not have. -1: there was
+        none since the last fork."""
+        self.pressure.append((self.now_ns, *[-1] * 5, excess_bytes, private_bytes))
 
     def end(self, exit_code: int = 0) -> None:
         self.header.update(state=ENDED, ended_ns=self.now_ns, exit_code=exit_code)

@@ -183,4 +183,4 @@ def with_overhead(machine: Machine) -> int:
     for capture, track in machine.resident_tracks:
         held = track.lasting().at(times)
         total += held + np.where(held > 0, capture.overhead_at(times - capture.process.started_unix_ns), 0)
-    return int(total.max())
+    return int((total + sum(track.lasting().at(times) for track in machine.counted_twice)).max())

@@ -87,7 +87,7 @@ def test_a_process_that_waits_is_read_again_once_a_program_it_started_has_loaded
     waits, started = hiwater.open_run(path).captures
     own, began = waits.relatives[waits.process.pid], started.process.started_unix_ns
     is_meanwhile = (own.at_unix_ns > began) & (own.at_unix_ns < began + started.process.duration_ns)
-    assert int(own.shared_excess_bytes[is_meanwhile].max(initial=0)) > 3 * MIB  # 1 MiB before and after
+    assert int(own.mapped_excess_bytes[is_meanwhile].max(initial=0)) > 3 * MIB  # 1 MiB before and after
 
 
 SHELL = """\

@@ -53,31 +53,33 @@ bool read_shared(Shared* out, pid_t pid) noexcept {
         return false;
     const std::int64_t resident = kib_after(text, "\nRss:"), proportional = kib_after(text, "\nPss:");
     const std::int64_t clean = kib_after(text, "\nPrivate_Clean:"), dirty = kib_after(text, "\nPrivate_Dirty:");
-    if (resident < 0 || proportional < 0 || clean < 0 || dirty < 0) return false;
-    *out = {std::max<std::int64_t>(0, resident - proportional), clean + dirty, resident};
+    const std::int64_t anonymous = kib_after(text, "\nAnonymous:");
+    if (resident < 0 || proportional < 0 || clean < 0 || dirty < 0 || anonymous < 0) return false;
+    const std::int64_t excess = std::max<std::int64_t>(0, resident - proportional), mapped = resident - anonymous;
+    const std::int64_t alone = kib_after(text, "\nPss_Anon:");
+    const std::int64_t of_anonymous = alone < 0 ? excess - mapped : anonymous - alone;
+    *out = {excess, clean + dirty, resident, mapped, excess - std::clamp<std::int64_t>(of_anonymous, 0, excess)};
     return true;
 }
 
-std::int64_t read_statm(int fd, std::int64_t* address_space_bytes) noexcept {
+Sizes read_statm(int fd) noexcept {
     char text[128];
     const ssize_t n = raw::pread(fd, text, sizeof text - 1, 0);
-    if (n <= 0) return -1;
+    if (n <= 0) return {};
     text[n] = '\0';
-    const char* space = ::strchr(text, ' ');
-    if (address_space_bytes != nullptr) *address_space_bytes = ::strtoll(text, nullptr, 10) * ::sysconf(_SC_PAGESIZE);
-    return space == nullptr ? -1 : ::strtoll(space + 1, nullptr, 10) * ::sysconf(_SC_PAGESIZE);
+    char* rest = text;
+    const auto next_bytes = [&] { return ::strtoll(rest, &rest, 10) * ::sysconf(_SC_PAGESIZE); };
+    return {next_bytes(), next_bytes(), next_bytes()};
 }
 
-std::int64_t resident_bytes(std::int64_t* address_space_bytes) noexcept {
-    return read_statm(OwnFile::Reading(own_files::statm).descriptor(), address_space_bytes);
-}
+Sizes sizes() noexcept { return read_statm(OwnFile::Reading(own_files::statm).descriptor()); }
 
 bool read_and_reset_resident(const ResidentFiles& files, std::int64_t* lowest_maximum, Resident* out) noexcept {
     struct stat file{};
     if (raw::fstat(files.clear_refs, &file) != 0 || file.st_ino != files.clear_refs_inode ||
         file.st_dev != files.clear_refs_device)
         return false;
-    out->now_bytes = read_statm(files.statm);
+    out->now_bytes = read_statm(files.statm).resident_bytes;
     if (out->now_bytes < 0) return false;
     rusage usage{};
     ::getrusage(RUSAGE_SELF, &usage);

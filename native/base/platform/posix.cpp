@@ -12,8 +12,8 @@ namespace hiwater::process {
 
 bool read_status(Resident*) noexcept { return false; }
 bool read_shared(Shared*, pid_t) noexcept { return false; }
-std::int64_t read_statm(int, std::int64_t*) noexcept { return -1; }
-std::int64_t resident_bytes(std::int64_t*) noexcept { return -1; }
+Sizes read_statm(int) noexcept { return {}; }
+Sizes sizes() noexcept { return {}; }
 std::int64_t read_number(OwnFile&) noexcept { return -1; }
 std::int64_t read_entry(OwnFile&, const char*) noexcept { return -1; }
 std::int64_t maximum_resident() noexcept { return 0; }

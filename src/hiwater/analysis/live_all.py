@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 
+import numpy as np
+
 from hiwater.analysis.live import LiveCurve, LiveProcess, Row, most_first
 from hiwater.capture import Run, run_index
 from hiwater.capture.devices import DeviceMemory
@@ -69,7 +71,11 @@ class AllProcesses:
     def resident_bytes(self) -> int:
         """Resident memory without hiwater's tables. Pages that processes share count once where it is known how many
         these are."""
-        return sum(int(track.bytes[-1]) for track in self._resident_tracks)
+        running = self._resident_tracks
+        all_run = np.array([min((track.end_ns for track in running), default=0) - 1])
+        twice = [track for machine in self.run.machines for track in machine.counted_twice]
+        held = sum(int(track.bytes[-1]) for track in running)
+        return max(0, held + sum(int(track.at(all_run)[0]) for track in twice))
 
     @property
     def shared_once(self) -> int:

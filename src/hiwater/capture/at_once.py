@@ -84,31 +84,37 @@ class Machine:
 
     @cached_property
     def resident_tracks(self) -> list[tuple[Capture, Track]]:
-        """For each process that is known, its resident memory over time without hiwater's overhead; pages that
-        processes share count once where it is known how many these are."""
+        """For each process that is known, its resident memory over time without hiwater's overhead."""
         spans: dict[int, list[tuple[Capture, int, int]]] = {}
         for capture in self._processes:
             spans.setdefault(capture.process.pid, []).append((capture, *tracks.span(capture)))
-        seen = tracks.seen_from_outside(self._processes)
-        shared = sharing.shared(self._processes, self._short, families.parents(self._processes), seen)
         found = []
         starting = tracks.starting(self._processes)
-        for capture, outside, excess, starting_ns in zip(self._processes, seen, shared, starting, strict=True):
+        for capture, outside, starting_ns in zip(self._processes, self._seen, starting, strict=True):
             track = tracks.resident(capture, outside, starting_ns)
-            found += [] if track is None else [(capture, sharing.less_shared(track, excess))]
+            found += [] if track is None else [(capture, replace(track, shares=len(outside.at_ns) > 0))]
             found += [(capture, track) for track in tracks.watched(capture, spans)]
         return found
+
+    @cached_property
+    def counted_twice(self) -> list[Track]:
+        """What the sum of these is too high by, as negative bytes: pages that several processes have."""
+        return sharing.counted_twice(self._processes, families.parents(self._processes), self._seen)
 
     @cached_property
     def resident(self) -> Instant | None:
         """The highest sum of resident memory, without hiwater's overhead."""
         small = [tracks.of_short(one, one.resident_peak_bytes) for one in self._short]
-        return _highest([track for _, track in self.resident_tracks], small)
+        return _highest([*(track for _, track in self.resident_tracks), *self.counted_twice], small)
 
     @cached_property
     def allocated_over_time(self) -> tuple[Ints, Ints]:
         """Wall clock times, and what the processes had allocated from each on."""
         return _sum_over_time([track.lasting().steps for _, track in self.allocated_tracks])
+
+    @cached_property
+    def _seen(self) -> list[tracks.Seen]:
+        return tracks.seen_from_outside(self._processes)
 
     @cached_property
     def _processes(self) -> list[Capture]:
@@ -153,12 +159,10 @@ def _highest(found: Sequence[Track], small: Sequence[Track]) -> Instant | None:
     bounds = [(*track.bounds, track.end_ns) for track in every if track.bounds is not None]
     at_most = max(int(_sum_over_time(bounds)[1].max()), most) if len(bounds) == len(every) else None
     # Between two moments of a process it may have been what it was at either, while the others held most.
-    times, highest = _sum_over_time([track.highest_steps for track in known])
-    moving = _most_moving(known, times)
-    possible = int((highest + moving).max())
+    possible = int(_sum_over_time([track.highest_steps for track in known])[1].max())
     possible = possible if at_most is None else min(possible, at_most)
     # At some instant (the times are the same) they surely held this much, whatever is not known of the best one.
-    surely = int((_sum_over_time([track.lowest_steps for track in known])[1] - moving).max())
+    surely = int(_sum_over_time([track.lowest_steps for track in known])[1].max())
     lower = min(best.error_bytes + most - best.bytes, best.bytes - surely)
     error = max(lower, possible - best.bytes)
     return replace(best, error_bytes=error, at_most_bytes=at_most, processes=best.processes + others)
@@ -171,21 +175,19 @@ def _instant(found: Sequence[Track], at_ns: int, total: int) -> Instant:
     moment of a slice stands, the process may have come to it later in the slice: then either it held less at the
     instant, or the others held later what counts.
     """
-    error = spacing = running = shared_once = rise = until = moving = 0
+    error = spacing = running = shared_once = rise = until = 0
     places = []
     for track in found:
         place = int(np.searchsorted(track.at_ns, at_ns, side="right")) - 1
         if place < 0 or at_ns >= track.end_ns:
             continue
-        running += 1
+        running += track.is_process
         shared_once += track.shares
         places.append((track, place))
         following = min(place + 1, len(track.at_ns) - 1)
         if track.unmeasured is not None:
             error += int(track.unmeasured[place])
-        if track.moving is not None:
-            moving = max(moving, int(track.moving[place]))
-        if following > place and int(track.at_ns[place]) != at_ns:
+        if track.is_process and following > place and int(track.at_ns[place]) != at_ns:
             error += abs(int(track.bytes[following]) - int(track.bytes[place]))
             spacing = max(spacing, int(track.at_ns[following] - track.at_ns[place]))
         if track.least is not None:
@@ -199,17 +201,7 @@ def _instant(found: Sequence[Track], at_ns: int, total: int) -> Instant:
         behind = int(np.searchsorted(track.at_ns, until, side="right")) + 1
         lowest = int(track.bytes[place:behind].min())
         fallen += int(track.bytes[place]) - (0 if until >= track.end_ns else lowest)
-    return Instant(total, error + moving + min(rise, fallen), None, at_ns, spacing, running, shared_once)
-
-
-def _most_moving(found: Sequence[Track], times: Ints) -> Ints:
-    """At each time, the largest of what the tracks may be off together by (`Track.moving`)."""
-    most = np.zeros(len(times), np.int64)
-    for track in found:
-        if track.moving is not None:
-            place = np.searchsorted(track.at_ns, times, side="right") - 1
-            np.maximum(most, np.where((place >= 0) & (times < track.end_ns), track.moving[place], 0), out=most)
-    return most
+    return Instant(total, error + min(rise, fallen), None, at_ns, spacing, running, shared_once)
 
 
 def _sum_over_time(steps: Sequence[tuple[Ints, Ints, int]]) -> tuple[Ints, Ints]:

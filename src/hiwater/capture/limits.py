@@ -11,6 +11,7 @@ from hiwater._os.process_identity import current_boot_id
 from hiwater.capture import program
 from hiwater.capture.paths import Ints
 from hiwater.capture.tables import Tables
+from hiwater.capture.timeline import known_column
 
 NEAR = 0.9
 """The share of a limit from which a killed process is said to have been near it."""
@@ -51,29 +52,35 @@ def read_pressure(tables: Tables) -> tuple[Pressure, ...]:
     )
 
 
-def read_shared_excess(tables: Tables) -> tuple[Ints, Ints]:
-    """The times at which it was known what other processes count of the pages that the process shares with them, and
-    these bytes."""
+def read_shared_excess(tables: Tables) -> tuple[Ints, Ints, Ints]:
+    """The times of the process's own readings, what other processes count of its anonymous memory, too, and its private
+    bytes."""
     rows = tables.get("pressure")
     if rows is None:
-        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+        return (np.zeros(0, np.int64),) * 3
     # A record repeats the last reading until the next one.
     is_new = rows[["shared_excess_bytes", "private_bytes"]] != np.roll(
         rows[["shared_excess_bytes", "private_bytes"]], 1
     )
     is_new[:1] = True
     rows = rows[is_new & (rows["shared_excess_bytes"] >= 0)]
-    return rows["at_ns"].astype(np.int64), rows["shared_excess_bytes"].astype(np.int64)
+    excess = known_column(rows, "shared_excess_bytes") - known_column(rows, "mapped_excess_bytes")
+    return rows["at_ns"].astype(np.int64), excess, known_column(rows, "private_bytes")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SeenFromOutside:
     """Readings of a process by the one that began its run: int64 arrays with one element for each, ascending in
-    time. `at_unix_ns` is wall clock time; `shared_excess_bytes` is RSS minus PSS."""
+    time. `at_unix_ns` is wall clock time; `shared_excess_bytes` is RSS minus PSS of anonymous memory, `shared_bytes`
+    are all pages that others have, too, `mapped_bytes` resident pages of files and of shared memory, and
+    `mapped_excess_bytes` their RSS minus PSS."""
 
     at_unix_ns: Ints
     resident_bytes: Ints
     shared_excess_bytes: Ints
+    shared_bytes: Ints
+    mapped_bytes: Ints
+    mapped_excess_bytes: Ints
 
 
 def read_relatives(tables: Tables) -> dict[int, SeenFromOutside]:
@@ -90,7 +97,11 @@ def read_relatives(tables: Tables) -> dict[int, SeenFromOutside]:
         at, resident, excess = (
             readings[name].astype(np.int64) for name in ("at_ns", "resident_bytes", "shared_excess_bytes")
         )
-        found[pid] = SeenFromOutside(started + np.minimum(at, 1 << 61), resident, excess)
+        shared, mapped, mapped_excess = (
+            known_column(readings, name) for name in ("shared_bytes", "mapped_bytes", "mapped_excess_bytes")
+        )
+        at = started + np.minimum(at, 1 << 61)
+        found[pid] = SeenFromOutside(at, resident, excess - mapped_excess, shared, mapped, mapped_excess)
     return found
 
 

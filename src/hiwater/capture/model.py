@@ -172,9 +172,9 @@ class Capture(LetGo):
     """The accelerators that the program used."""
     pressure: cached_property[tuple[Pressure, ...]] = _of_tables(read_pressure)
     """The process's memory and its limits over time."""
-    shared_excess: cached_property[tuple[Ints, Ints]] = _of_tables(read_shared_excess)
-    """The times at which it was known what other processes count of the pages that the process shares with them, and
-    these bytes."""
+    shared_excess: cached_property[tuple[Ints, Ints, Ints]] = _of_tables(read_shared_excess)
+    """The times of the process's own readings, what other processes count of its anonymous memory, too, and its private
+    bytes."""
     relatives: cached_property[dict[int, SeenFromOutside]] = _of_tables(read_relatives)
     """By process number, the readings that this process took of all processes of its run, itself among them."""
     markers: cached_property[tuple[Marker, ...]] = _of_tables(read_markers)

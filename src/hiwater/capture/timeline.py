@@ -17,6 +17,7 @@ from hiwater.capture.slices import read_slices
 from hiwater.capture.tables import Tables, known
 from hiwater.capture.writer import UNKNOWN_EXIT_STATUS
 
+_MOST_BYTES = 1 << 50
 _SCOPE_SIZES = ("start_bytes", "end_bytes", "peak_bytes")
 _ALLOCATED = ("allocated_start_bytes", "allocated_end_bytes", "allocated_peak_bytes")
 
@@ -27,7 +28,8 @@ class Timeline:
 
     `at_ns` is the time since the recording began, in nanoseconds and ascending. `resident_bytes` is resident memory
     without hiwater's own, which is `overhead_bytes`. `allocated_bytes` are the live bytes of all counted kinds, and
-    `kind_bytes[kind]` those of one kind, counted or not.
+    `kind_bytes[kind]` those of one kind, counted or not. `mapped_bytes` are the resident pages of files and of shared
+    memory, hiwater's among them; 0 where that was not recorded.
     """
 
     at_ns: Ints
@@ -35,6 +37,7 @@ class Timeline:
     allocated_bytes: Ints
     kind_bytes: dict[str, Ints]
     overhead_bytes: Ints
+    mapped_bytes: Ints
 
     def __len__(self) -> int:
         return len(self.at_ns)
@@ -95,10 +98,17 @@ class ScopeSpan:
 def read_timeline(tables: Tables) -> Timeline:
     rows = tables["timeline"]
     kinds = {kind: rows["live_bytes"][:, index].astype(np.int64) for index, kind in enumerate(KINDS)}
-    is_known = "overhead_bytes" in (rows.dtype.names or ())
-    overhead = rows["overhead_bytes"].astype(np.int64) if is_known else np.zeros(len(rows), np.int64)
+    overhead, mapped = (known_column(rows, name) for name in ("overhead_bytes", "mapped_bytes"))
     resident = np.maximum(0, rows["resident_bytes"].astype(np.int64) - overhead)
-    return Timeline(rows["at_ns"].astype(np.int64), resident, allocated_bytes(rows), kinds, overhead)
+    return Timeline(rows["at_ns"].astype(np.int64), resident, allocated_bytes(rows), kinds, overhead, mapped)
+
+
+def known_column(rows: Records, name: str) -> Ints:
+    """Bytes that not all captures have; then 0. No machine has more than `_MOST_BYTES`."""
+    if name not in (rows.dtype.names or ()):
+        return np.zeros(len(rows), np.int64)
+    column: Ints = np.clip(rows[name].astype(np.int64), 0, _MOST_BYTES)
+    return column
 
 
 def allocated_bytes(rows: Records) -> Ints:

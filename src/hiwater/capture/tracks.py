@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
+from hiwater.capture.limits import SeenFromOutside
 from hiwater.capture.model import Capture
 from hiwater.capture.paths import Ints
 from hiwater.capture.process import QUIET_IN_CHILD_NS
@@ -39,10 +40,8 @@ class Track:
     """Of `bytes`, what is inferred from allocations alone."""
     most: Ints | None = None
     """What the process may have held until the next time. None: as much as then."""
-    moving: Ints | None = None
-    """By how much `bytes` may be off because memory that it shares was touched, or given back, by one process after
-    the other. It counts once, in this process or in another: over processes, these do not add up."""
     shares: bool = False  # pages that it shares with others count in parts
+    is_process: bool = True  # else what the sum of several is too high by
 
     def at(self, times: Ints) -> Ints:
         """The bytes at these times; 0 outside the recording."""
@@ -67,10 +66,20 @@ class Track:
     @property
     def lowest_steps(self) -> tuple[Ints, Ints, int]:
         """The same with the lowest that may have been until the next time, or before the highest moment of a slice."""
+        if not self.is_process:
+            return self.at_ns, self.bytes - (0 if self.unmeasured is None else self.unmeasured), self.end_ns
         lowest = np.minimum(self.bytes, np.append(self.bytes[1:], self.bytes[-1]))
         lowest = lowest if self.least is None else np.minimum(lowest, self.least)
         unmeasured = 0 if self.unmeasured is None else np.maximum(self.unmeasured, np.append(self.unmeasured[1:], 0))
         return self.at_ns, np.maximum(0, lowest - unmeasured), self.end_ns
+
+    @classmethod
+    def of_counted_twice(cls, times: Ints, found: Ints, least: Ints, most: Ints, end_ns: int) -> Track:
+        """What the sum of several is too high by, between `least` and `most`. It changes as they do, at the same
+        time."""
+        error = np.maximum(most - found, found - least)
+        bound = times[:1], np.zeros(1, np.int64)
+        return cls(times, -found, end_ns, bound, unmeasured=error, most=-least, is_process=False)
 
     def lasting(self) -> Track:
         """The same, with an end behind its last moment."""
@@ -121,6 +130,10 @@ class Seen:
     at_ns: Ints
     resident_bytes: Ints
     excess_bytes: Ints
+    """Of anonymous memory."""
+    shared_bytes: Ints
+    mapped_bytes: Ints
+    mapped_excess_bytes: Ints
 
 
 def seen_from_outside(captures: Sequence[Capture]) -> list[Seen]:
@@ -155,7 +168,7 @@ def _readings(readers: Sequence[Capture], boot: bytes, pid: int) -> list[Ints]:
     parts = [one.relatives[pid] for one in readers if pid in one.relatives and one.header["boot_id"] == boot]
     columns = [
         np.concatenate([np.zeros(0, np.int64), *(getattr(part, name) for part in parts)])
-        for name in ("at_unix_ns", "resident_bytes", "shared_excess_bytes")
+        for name in (field.name for field in fields(SeenFromOutside))
     ]
     order = np.argsort(columns[0], kind="stable")
     return [column[order] for column in columns]

@@ -1,0 +1,124 @@
+"""Rounds of readings of all processes of a run, and what each process has at its samples and at these."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from hiwater.capture.model import Capture
+from hiwater.capture.paths import Ints, sum_at
+from hiwater.capture.tracks import Seen, span
+
+
+class Rounds:
+    """`at_ns` is when the last process of each round was read, `counts` how many were, recorded or not. `copied` has
+    times, and how many more bytes of those that they shared all processes have copied then, at most, each since
+    `copied_since`."""
+
+    def __init__(self, readers: Sequence[Capture]) -> None:
+        none = np.zeros((4, 0), np.int64)
+        readings, copied = [none], [none[:2]]
+        for reader in readers:
+            own = reader.process.pid
+            for pid, one in reader.relatives.items():
+                if pid == 0:
+                    copied.append(np.stack([one.at_unix_ns, one.shared_excess_bytes]))
+                else:
+                    length = len(one.at_unix_ns)
+                    readings.append(np.stack([one.at_unix_ns, np.full(length, pid), np.full(length, pid == own)]))
+        at, pids, is_own = (np.concatenate([part[row] for part in readings]) for row in range(3))
+        order = np.argsort(at, kind="stable")
+        at, pids, is_own = at[order], pids[order], is_own[order]
+        begins, read = list[int](), set[int]()
+        for place, (pid, begins_one) in enumerate(zip(pids.tolist(), is_own.tolist(), strict=True)):
+            if begins_one or pid in read or not place:
+                begins.append(place)
+                read = set()
+            read.add(pid)
+        places = np.append(np.array(begins, np.int64), len(at))
+        self.at_ns: Ints = at[places[1:] - 1] if len(at) else at
+        self.counts: Ints = np.diff(places) if len(at) else at
+        times, most = np.concatenate(copied, axis=1)
+        order = np.argsort(times, kind="stable")
+        times, most = times[order], most[order]
+        after = np.searchsorted(self.at_ns, times, side="right")
+        before = np.append([0], most[:-1]) * (np.diff(after, prepend=-1) == 0)
+        self.copied: tuple[Ints, Ints] = (times, np.maximum(0, most - before))
+        rounds = np.append([0], self.at_ns)[after]
+        self.copied_since: Ints = np.maximum(rounds, np.append(times[:1], times[:-1])) + 1
+
+    def excess(self, members: Sequence[Member]) -> Ints:
+        """At each round, the sum of what others count of the anonymous memory of each. Who was not read then counts as
+        at its last reading, by itself or others; if there is none, with half of what it shared at first."""
+        total = np.zeros(len(self.at_ns), np.int64)
+        for one in members:
+            first, last = np.searchsorted(self.at_ns, [one.at_ns[0], one.end_ns])
+            at, excess, _ = one.readings
+            known = np.append([one.first_shared // 2], excess)
+            total[first:last] += known[np.searchsorted(at, self.at_ns[first:last], side="right")]
+        return total
+
+
+class Member:
+    """What a process has over time: from each wall clock time of `at_ns` on, with nothing before the first and from
+    `end_ns` on; and when it was read: the numbers of the `rounds`, what it had, and what others count of that."""
+
+    first_shared = 0
+    """What it shared when a fork began it."""
+
+    def __init__(self, capture: Capture, seen: Seen, rounds: Rounds) -> None:
+        self.forks_ns = list[int]()  # when it forked
+        start, end = span(capture)
+        timeline = capture.timeline
+        resident, mapped = timeline.resident_bytes + timeline.overhead_bytes, timeline.mapped_bytes
+        at, first = np.unique(np.concatenate([timeline.at_ns, seen.at_ns]), return_index=True)
+        resident, mapped = (
+            np.concatenate(pair)[first] for pair in ((resident, seen.resident_bytes), (mapped, seen.mapped_bytes))
+        )
+        self.at_ns: Ints = start + at
+        self.anonymous: Ints = np.maximum(0, resident - mapped)
+        self.mapped: Ints = mapped
+        self.end_ns = max([end, *self.at_ns[-1:].tolist()]) + 1  # what it had at its end counts
+        # Of several readings in a round, the last one. Who is not of this family may have read it, too.
+        numbers = np.minimum(np.searchsorted(rounds.at_ns, start + seen.at_ns), len(rounds.at_ns) - 1)
+        is_last = (np.diff(numbers, append=-1) != 0) & (numbers >= 0)
+        self.rounds: Ints = numbers[is_last]
+        self.read_ns: Ints = rounds.at_ns[self.rounds]
+        self.anonymous_read: Ints = np.maximum(0, seen.resident_bytes - seen.mapped_bytes)[is_last]
+        self.anonymous_excess: Ints = seen.excess_bytes[is_last]
+        self.shared_read: Ints = seen.shared_bytes[is_last]
+        self.mapped_read: Ints = seen.mapped_bytes[is_last]
+        self.mapped_excess: Ints = seen.mapped_excess_bytes[is_last]
+        own_ns, own_excess, own_private = capture.shared_excess
+        self.own_ns: Ints = start + own_ns
+        self.readings: Ints = self._readings(own_excess, own_private)
+        """Of all, by others or by itself, ascending: the times, what others count of its anonymous memory, and how much
+        of that it surely shared."""
+
+    def _readings(self, own_excess: Ints, own_private: Ints) -> Ints:
+        shared = np.append(self.shared_read - self.mapped_read, self.at(self.anonymous, self.own_ns) - own_private)
+        at, excess = np.append(self.read_ns, self.own_ns), np.append(self.anonymous_excess, own_excess)
+        order = np.argsort(at, kind="stable")
+        found: Ints = np.stack([at, excess, np.maximum(excess, shared)])[:, order]
+        return found
+
+    def at(self, held: Ints, times: Ints) -> Ints:
+        """One of `anonymous` and `mapped` at these times."""
+        place = np.searchsorted(self.at_ns, times, side="right") - 1
+        return np.where((place >= 0) & (times < self.end_ns), held[place], 0)
+
+
+def lowest_since(values: Ints, number: Ints) -> Ints:
+    """The lowest so far of those with the same number; the numbers ascend."""
+    above = (number - number[0]) * (int(values.max(initial=0)) + 1)
+    lowest: Ints = np.minimum.accumulate(values - above) + above
+    return lowest
+
+
+def sums_over_time(changes: Sequence[tuple[Ints, ...]]) -> list[Ints]:
+    """Each has times and several columns of what changes then: distinct times, and the sum of each column up to
+    each."""
+    times, back = np.unique(np.concatenate([one[0] for one in changes]), return_inverse=True)
+    columns = (np.concatenate([one[field] for one in changes]) for field in range(1, len(changes[0])))
+    return [times, *(np.cumsum(sum_at(len(times), back, column)) for column in columns)]
