@@ -209,7 +209,7 @@ def test_the_sum_is_that_of_a_count_by_hand_and_below_its_bound(
     processes: list[tuple[int, list[tuple[int, int]]]],
 ) -> None:
     """Millisecond by millisecond: what really was at once is never above the bound; where every change is a point,
-    it is the sum."""
+    it is the sum, or one within a thousandth of it of which more is known."""
     captures, truth = [], np.zeros(200, np.int64)
     for pid, (start_ms, steps) in enumerate(processes, 1):
         at, told = 0, []
@@ -222,9 +222,9 @@ def test_the_sum_is_that_of_a_count_by_hand_and_below_its_bound(
             truth[start_ms + first : start_ms + last] += held
     (host,) = at_once.machines(captures)
     assert host.allocated is not None and host.allocated.at_most_bytes is not None
-    assert host.allocated.bytes == int(truth.max())
-    assert host.allocated.at_most_bytes >= int(truth.max())
-    assert host.resident is not None and host.resident.bytes == 10 * int(truth.max())
+    highest = int(truth.max())
+    assert highest - highest // 1024 <= host.allocated.bytes <= highest <= host.allocated.at_most_bytes
+    assert host.resident is not None and 0 <= 10 * highest - host.resident.bytes <= 10 * highest // 1024
 
 
 def test_the_error_is_what_lies_between_the_points() -> None:
@@ -237,9 +237,9 @@ def test_the_error_is_what_lies_between_the_points() -> None:
         two.sample(resident)
     two.end()
     one.timeline = [
-        (0, 100, [0] * len(KINDS), 0),
-        (10_000_000, 300, [0] * len(KINDS), 0),
-        (20_000_000, 700, [0] * len(KINDS), 0),
+        (0, 100, [0] * len(KINDS)),
+        (10_000_000, 300, [0] * len(KINDS)),
+        (20_000_000, 700, [0] * len(KINDS)),
     ]
     (host,) = at_once.machines([in_memory(one), in_memory(two)])
     assert host.resident is not None

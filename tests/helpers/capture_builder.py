@@ -44,7 +44,7 @@ RECORDS: dict[str, list[tuple[Any, ...]]] = {
         ("first_entry", "<u8"), ("entry_count", "<u8"), ("unlisted_bytes", "<i8"),
     ],
     "slice_entries": [("account", "<u4"), ("blocks", "<u4"), ("bytes", "<i8")],
-    "timeline": [("at_ns", "<u8"), ("resident_bytes", "<i8"), ("live_bytes", "<i8", (9,)), ("mapped_bytes", "<i8")],
+    "timeline": [("at_ns", "<u8"), ("resident_bytes", "<i8"), ("live_bytes", "<i8", (9,))],
     "facts": [("key", "<u4"), ("value", "<u4")],
     "markers": [("at_ns", "<u8"), ("value", "<u8"), ("kind", "<u4"), ("node", "<u4")],
     "pressure": [
@@ -195,6 +195,7 @@ class Recording:
         self.slices: list[tuple[int, ...]] = []
         self.entries: list[tuple[int, int, int]] = []
         self.timeline: list[tuple[Any, ...]] = []
+        self.mapped_bytes: list[int] = []
         self.facts: list[tuple[int, int]] = []
         self.markers: list[tuple[int, int, int, int]] = []
         self.pressure: list[tuple[int, ...]] = []
@@ -321,7 +322,9 @@ class Recording:
         self._on_store()
 
     def sample(self, resident_bytes: int, mapped_bytes: int = 0) -> None:
-        self.timeline.append((self.now_ns, resident_bytes, list(self.header["kind_live_bytes"]), mapped_bytes))
+        """The latter is not in the file, as in those of `hiwater sample`: see `with_mapped_pages`."""
+        self.mapped_bytes.append(mapped_bytes)
+        self.timeline.append((self.now_ns, resident_bytes, list(self.header["kind_live_bytes"])))
 
     def look_at_shared(self, excess_bytes: int, private_bytes: int) -> None:
         """A reading of the pages that other processes count, too, and of those that they do not have. -1: there was

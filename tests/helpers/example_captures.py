@@ -4,8 +4,10 @@ break out of a report."""
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import strategies as st
 
@@ -77,6 +79,13 @@ def in_memory(recording: Recording) -> Capture:
     tables = recording.tables()
     check_references(header, tables)
     return Capture(Tables(Contents(Path("memory"), header, tables)))
+
+
+def with_mapped_pages(recording: Recording) -> Capture:
+    """The same of the engine: each sample has how many of its bytes are pages of files and of shared memory."""
+    capture = in_memory(recording)
+    capture.timeline = replace(capture.timeline, mapped_bytes=np.array(recording.mapped_bytes, np.int64))
+    return capture
 
 
 def program() -> Recording:

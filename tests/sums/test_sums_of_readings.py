@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from capture_builder import Recording
-from example_captures import in_memory
+from example_captures import in_memory, with_mapped_pages
 from hiwater.capture import Capture
 from hiwater.capture.at_once import Machine
 from hiwater.capture.limits import SeenFromOutside
@@ -62,7 +62,7 @@ def recorded(
 
 def machine(*recordings: Recording, read: dict[int, list[Read]]) -> Machine:
     """The first process read the others: by process number."""
-    captures: list[Capture] = [in_memory(one) for one in recordings]
+    captures: list[Capture] = [with_mapped_pages(one) for one in recordings]
     captures[0].relatives = {
         pid: SeenFromOutside(*np.array([one.row for one in readings], np.int64).T) for pid, readings in read.items()
     }
@@ -200,6 +200,15 @@ def test_who_was_not_read_in_a_round_shares_as_much_as_before() -> None:
     shared, later = Read(30, 50, 25), Read(100, 50, 25)
     found = machine(*FORKED, read={1: [shared, later], 2: [shared]})
     assert resident_at(found, 200) == (50, 0)
+
+
+def test_a_round_in_which_not_all_were_read_since_a_fork_tells_nothing() -> None:
+    """The kernel gave the reader no time: of three processes that share all, one was read."""
+    third = ended(recorded(3, 60, 240, 50, "fork"))
+    shared = Read(30, 50, 25)
+    found = machine(*FORKED, third, read={1: [shared], 2: [shared, Read(100, 50, 33)]})
+    held, error = resident_at(found, 200)
+    assert held - error <= 50 <= held < 80
 
 
 def shared_memory(*, until_ms: int) -> Callable[[int], int]:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from capture_builder import Recording
-from example_captures import in_memory
+from example_captures import with_mapped_pages
 from hiwater.capture.at_once import Machine
 from hiwater.capture.limits import SeenFromOutside
 
@@ -116,7 +116,7 @@ class World:
             one.recording.now_ns = self.now_ns - one.began_ns
             one.recording.end()
         everyone = sorted([*self.processes, *self.ended], key=lambda one: one.began_ns)
-        captures = [in_memory(one.recording) for one in everyone]
+        captures = [with_mapped_pages(one.recording) for one in everyone]
         rows = {one.recording.header["pid"]: one.rows for one in everyone if one.rows} | (
             {0: self.told} if self.told else {}
         )

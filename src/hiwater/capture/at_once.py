@@ -88,18 +88,25 @@ class Machine:
         spans: dict[int, list[tuple[Capture, int, int]]] = {}
         for capture in self._processes:
             spans.setdefault(capture.process.pid, []).append((capture, *tracks.span(capture)))
+        related = {
+            one
+            for number, parent in enumerate(self._parents)
+            if parent is not None and self._processes[number].process.started_by == "fork"
+            for one in (number, parent)
+        }
         found = []
         starting = tracks.starting(self._processes)
-        for capture, outside, starting_ns in zip(self._processes, self._seen, starting, strict=True):
-            track = tracks.resident(capture, outside, starting_ns)
-            found += [] if track is None else [(capture, replace(track, shares=len(outside.at_ns) > 0))]
+        for number, capture in enumerate(self._processes):
+            track = tracks.resident(capture, self._seen[number], starting[number])
+            shares = len(self._seen[number].at_ns) > 0 or number in related
+            found += [] if track is None else [(capture, replace(track, shares=shares))]
             found += [(capture, track) for track in tracks.watched(capture, spans)]
         return found
 
     @cached_property
     def counted_twice(self) -> list[Track]:
         """What the sum of these is too high by, as negative bytes: pages that several processes have."""
-        return sharing.counted_twice(self._processes, families.parents(self._processes), self._seen)
+        return sharing.counted_twice(self._processes, self._parents, self._seen)
 
     @cached_property
     def resident(self) -> Instant | None:
@@ -111,6 +118,10 @@ class Machine:
     def allocated_over_time(self) -> tuple[Ints, Ints]:
         """Wall clock times, and what the processes had allocated from each on."""
         return _sum_over_time([track.lasting().steps for _, track in self.allocated_tracks])
+
+    @cached_property
+    def _parents(self) -> list[int | None]:
+        return families.parents(self._processes)
 
     @cached_property
     def _seen(self) -> list[tracks.Seen]:

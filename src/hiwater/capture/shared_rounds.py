@@ -12,13 +12,11 @@ from hiwater.capture.tracks import Seen, span
 
 
 class Rounds:
-    """`at_ns` is when the last process of each round was read, `counts` how many were, recorded or not. `copied` has
-    times, and how many more bytes of those that they shared all processes have copied then, at most, each since
-    `copied_since`."""
+    """`at_ns` is when the last process of each round was read. `copied` has times, and how many more bytes of those
+    that they shared all processes have copied then, at most, each since `copied_since`."""
 
     def __init__(self, readers: Sequence[Capture]) -> None:
-        none = np.zeros((4, 0), np.int64)
-        readings, copied = [none], [none[:2]]
+        readings, copied = [np.zeros((3, 0), np.int64)], [np.zeros((2, 0), np.int64)]
         for reader in readers:
             own = reader.process.pid
             for pid, one in reader.relatives.items():
@@ -31,14 +29,12 @@ class Rounds:
         order = np.argsort(at, kind="stable")
         at, pids, is_own = at[order], pids[order], is_own[order]
         begins, read = list[int](), set[int]()
-        for place, (pid, begins_one) in enumerate(zip(pids.tolist(), is_own.tolist(), strict=True)):
-            if begins_one or pid in read or not place:
+        for place, (pid, is_reader) in enumerate(zip(pids.tolist(), is_own.tolist(), strict=True)):
+            if is_reader or pid in read or not place:
                 begins.append(place)
                 read = set()
             read.add(pid)
-        places = np.append(np.array(begins, np.int64), len(at))
-        self.at_ns: Ints = at[places[1:] - 1] if len(at) else at
-        self.counts: Ints = np.diff(places) if len(at) else at
+        self.at_ns: Ints = at[np.append(np.array(begins[1:], np.int64), len(at)) - 1] if len(at) else at
         times, most = np.concatenate(copied, axis=1)
         order = np.argsort(times, kind="stable")
         times, most = times[order], most[order]
@@ -48,16 +44,20 @@ class Rounds:
         rounds = np.append([0], self.at_ns)[after]
         self.copied_since: Ints = np.maximum(rounds, np.append(times[:1], times[:-1])) + 1
 
-    def excess(self, members: Sequence[Member]) -> Ints:
-        """At each round, the sum of what others count of the anonymous memory of each. Who was not read then counts as
-        at its last reading, by itself or others; if there is none, with half of what it shared at first."""
-        total = np.zeros(len(self.at_ns), np.int64)
+    def excess(self, members: Sequence[Member]) -> tuple[Ints, Ints]:
+        """The times of those rounds in which all were read, and the sum of what others count of the anonymous memory of
+        each. On a busy machine some are not read: it is known if they were read, by themselves or others, since the
+        last fork or end."""
+        total, is_known = np.zeros(len(self.at_ns), np.int64), np.ones(len(self.at_ns), np.bool_)
+        changes = np.sort(np.array([0, *(at for one in members for at in (one.at_ns[0], one.end_ns))], np.int64))
+        last_change = changes[np.searchsorted(changes, self.at_ns, side="right") - 1]
         for one in members:
             first, last = np.searchsorted(self.at_ns, [one.at_ns[0], one.end_ns])
             at, excess, _ = one.readings
-            known = np.append([one.first_shared // 2], excess)
-            total[first:last] += known[np.searchsorted(at, self.at_ns[first:last], side="right")]
-        return total
+            place = np.searchsorted(at, self.at_ns[first:last], side="right")
+            total[first:last] += np.append([0], excess)[place]
+            is_known[first:last] &= np.append([-1], at)[place] >= last_change[first:last]
+        return self.at_ns[is_known], total[is_known]
 
 
 class Member:

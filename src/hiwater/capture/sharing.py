@@ -70,22 +70,22 @@ def _families(captures: Sequence[Capture], parents: Sequence[int | None]) -> lis
 def _of_forks(members: Sequence[Member], rounds: Rounds) -> Track:
     changes = [_lost(one) for one in members]
     begin_ns = min(int(one.at_ns[0]) for one in members) - 1
-    nothing = np.zeros(1 + len(rounds.at_ns), np.int64)
-    changes.append((np.append([begin_ns], rounds.at_ns), *[nothing] * 4))
+    rounds_ns, excess = rounds.excess(members)
+    changes.append((np.append([begin_ns], rounds_ns), *[np.zeros(1 + len(rounds_ns), np.int64)] * 4))
     told_ns, copied = rounds.copied
     none = np.zeros_like(copied)
     changes += [(rounds.copied_since, none, none, copied, none), (told_ns, none, copied // 2, none, copied)]
     times, shared, likely_lost, lost_early, lost_late = sums_over_time(changes)
 
-    number = np.searchsorted(rounds.at_ns, times, side="right")
-    places = np.append([0], np.searchsorted(times, rounds.at_ns))
+    number = np.searchsorted(rounds_ns, times, side="right")
+    places = np.append([0], np.searchsorted(times, rounds_ns))
     # Before the first fork nothing is shared. What rises by more than forks is shared with processes without a capture.
-    then = np.append([0], rounds.excess(members)) - shared[places]
+    then = np.append([0], excess) - shared[places]
     then = np.minimum.accumulate(then) + shared[places]
     before, after = places[number], places[np.minimum(number + 1, len(then) - 1)]
     since = then[number] + shared - shared[before]
     least, most, found = since - (lost_early - lost_early[before]), since, since - (likely_lost - likely_lost[before])
-    has_after = number < len(rounds.at_ns)
+    has_after = number < len(rounds_ns)
     until = then[np.minimum(number + 1, len(then) - 1)] + shared - shared[after]
     least = np.where(has_after, np.maximum(least, until), least)
     most = np.where(has_after, np.minimum(most, until + lost_late[after] - lost_late), most)
