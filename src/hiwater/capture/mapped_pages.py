@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hiwater.capture.paths import Ints
-from hiwater.capture.shared_rounds import Member, Rounds, lowest_since, sums_over_time
+from hiwater.capture.shared_rounds import Rounds, Sharer, lowest_since, sums_over_time
 from hiwater.capture.tracks import Track
 
 _LARGEST = 8
@@ -25,7 +25,7 @@ _FEW, _TELLING_BYTES = 4, 1 << 20
 _FAR = 1 << 62
 
 
-def counted_twice(members: Sequence[Member], rounds: Rounds) -> Track:
+def counted_twice(members: Sequence[Sharer], rounds: Rounds) -> Track:
     """In the hard bounds each page that moves may be shared, or not. Where these proved too wide for the rounds near a
     time, each foretold from those before it and after it, they are narrowed as far as that allows."""
     excess = np.zeros(len(rounds.at_ns), np.int64)
@@ -82,7 +82,7 @@ def _part_needed(errors: Ints, widths: Ints) -> NDArray[np.float64]:
     return np.where(count >= _FEW, most, 1)
 
 
-def _moved(one: Member, rounds_ns: Ints, begin_ns: int) -> tuple[Ints, ...]:
+def _moved(one: Sharer, rounds_ns: Ints, begin_ns: int) -> tuple[Ints, ...]:
     """Times; and of each time what the process has; what it has given back of what it had at the round before it, at
     least, and has besides, at least; and the same for the round after it. From the round before it began, or from the
     begin on, to the round after it ended."""
@@ -101,7 +101,7 @@ def _moved(one: Member, rounds_ns: Ints, begin_ns: int) -> tuple[Ints, ...]:
     return times, has, before - since, has - since, after - until, has - until
 
 
-def _largest(members: Sequence[Member], times: Ints) -> Ints:
+def _largest(members: Sequence[Sharer], times: Ints) -> Ints:
     """What the process has that has most, at least."""
     most = np.zeros(len(times), np.int64)
     for one in sorted(members, key=lambda one: int(one.mapped.max()), reverse=True)[:_LARGEST]:

@@ -44,7 +44,7 @@ class Rounds:
         rounds = np.append([0], self.at_ns)[after]
         self.copied_since: Ints = np.maximum(rounds, np.append(times[:1], times[:-1])) + 1
 
-    def excess(self, members: Sequence[Member]) -> tuple[Ints, Ints]:
+    def excess(self, members: Sequence[Sharer]) -> tuple[Ints, Ints]:
         """The times of those rounds in which all were read, and the sum of what others count of the anonymous memory of
         each. On a busy machine some are not read: it is known if they were read, by themselves or others, since the
         last fork or end."""
@@ -60,7 +60,7 @@ class Rounds:
         return self.at_ns[is_known], total[is_known]
 
 
-class Member:
+class Sharer:
     """What a process has over time: from each wall clock time of `at_ns` on, with nothing before the first and from
     `end_ns` on; and when it was read: the numbers of the `rounds`, what it had, and what others count of that."""
 

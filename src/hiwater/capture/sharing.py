@@ -18,7 +18,7 @@ import numpy as np
 from hiwater.capture.mapped_pages import counted_twice as mapped_counted_twice
 from hiwater.capture.model import Capture
 from hiwater.capture.paths import Ints
-from hiwater.capture.shared_rounds import Member, Rounds, lowest_since, sums_over_time
+from hiwater.capture.shared_rounds import Rounds, Sharer, lowest_since, sums_over_time
 from hiwater.capture.tracks import Seen, Track
 
 _COPIED_BYTES_PER_NS = 4
@@ -33,7 +33,7 @@ def counted_twice(captures: Sequence[Capture], parents: Sequence[int | None], se
         if len(family) < 2:
             continue
         rounds = Rounds([captures[number] for number in family])
-        of_family = {number: Member(captures[number], seen[number], rounds) for number in family}
+        of_family = {number: Sharer(captures[number], seen[number], rounds) for number in family}
         of_family = {number: member for number, member in of_family.items() if len(member.at_ns)}
         members = sorted(of_family.values(), key=lambda one: int(one.at_ns[0]))
         for number, member in of_family.items():
@@ -67,7 +67,7 @@ def _families(captures: Sequence[Capture], parents: Sequence[int | None]) -> lis
     return list(families.values())
 
 
-def _of_forks(members: Sequence[Member], rounds: Rounds) -> Track:
+def _of_forks(members: Sequence[Sharer], rounds: Rounds) -> Track:
     changes = [_lost(one) for one in members]
     begin_ns = min(int(one.at_ns[0]) for one in members) - 1
     rounds_ns, excess = rounds.excess(members)
@@ -94,7 +94,7 @@ def _of_forks(members: Sequence[Member], rounds: Rounds) -> Track:
     return Track.of_counted_twice(times, np.clip(found, least, most), least, most, max(one.end_ns for one in members))
 
 
-def _lost(one: Member) -> tuple[Ints, ...]:
+def _lost(one: Sharer) -> tuple[Ints, ...]:
     """Times, and of each what a process shares more because it was forked then; and by how much it shares less
     since, likely, and at most: as early as that may have been, and as late.
 
@@ -139,7 +139,7 @@ def _lost(one: Member) -> tuple[Ints, ...]:
     return times, shared, likely, early, late
 
 
-def _copied(one: Member, times: Ints) -> Ints:
+def _copied(one: Sharer, times: Ints) -> Ints:
     """What a process has copied up to each time, at most, as its own readings tell: a page that it shares with one
     other is half in its excess."""
     at, excess, _ = one.readings
