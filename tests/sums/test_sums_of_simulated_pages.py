@@ -38,7 +38,7 @@ class World:
         self.now_ns, self.copied, self.pages = BEGAN, 0, 0
         self.processes, self.ended, self.told = list[Process](), list[Process](), list[list[int]]()
         self.truth: list[tuple[int, int]] = []
-        self.start([*self.new(10)])
+        self.start(self.new(10))
 
     def new(self, count: int) -> list[int]:
         self.pages += count

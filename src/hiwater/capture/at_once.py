@@ -19,7 +19,7 @@ import numpy as np
 
 from hiwater.capture import families, sharing, tracks
 from hiwater.capture.model import Capture
-from hiwater.capture.paths import Ints, sum_at
+from hiwater.capture.paths import Ints, sums_over_time
 from hiwater.capture.run_index import ShortProcess
 from hiwater.capture.tracks import Track
 
@@ -218,10 +218,7 @@ def _instant(found: Sequence[Track], at_ns: int, total: int) -> Instant:
 def _sum_over_time(steps: Sequence[tuple[Ints, Ints, int]]) -> tuple[Ints, Ints]:
     """The sum of step functions, each 0 before its first time and from its end on: distinct times, and the sum from
     each on."""
-    times, changes = [], []
-    for at, held, end in steps:
-        times += [at, np.array([end], np.int64)]
-        changes += [np.diff(held, prepend=0), np.array([-int(held[-1])], np.int64)]
-    at, change = np.concatenate(times), np.concatenate(changes)
-    distinct, back = np.unique(at, return_inverse=True)
-    return distinct, np.cumsum(sum_at(len(distinct), back, change))
+    times, total = sums_over_time(
+        [(np.append(at, end), np.append(np.diff(held, prepend=0), -held[-1])) for at, held, end in steps]
+    )
+    return times, total

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hiwater.capture.paths import Ints
-from hiwater.capture.shared_rounds import Rounds, Sharer, lowest_since, sums_over_time
+from hiwater.capture.paths import Ints, sums_over_time
+from hiwater.capture.shared_rounds import Rounds, Sharer, lowest_since
 from hiwater.capture.tracks import Track
 
 _LARGEST = 8

@@ -28,6 +28,14 @@ def sum_at(length: int, index: Ints, values: Ints) -> Ints:
     return summed
 
 
+def sums_over_time(changes: Sequence[tuple[Ints, ...]]) -> list[Ints]:
+    """Each has times and several columns of what changes then: distinct times, and the sum of each column up to
+    each."""
+    times, back = np.unique(np.concatenate([one[0] for one in changes]), return_inverse=True)
+    columns = (np.concatenate([one[field] for one in changes]) for field in range(1, len(changes[0])))
+    return [times, *(np.cumsum(sum_at(len(times), back, column)) for column in columns)]
+
+
 @dataclass(frozen=True, slots=True)
 class Frame:
     """One frame of a stack. If it is not Python code, `file` is empty and `line` is 0."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from hiwater.capture.model import Capture
-from hiwater.capture.paths import Ints, sum_at
+from hiwater.capture.paths import Ints
 from hiwater.capture.tracks import Seen, span
 
 
@@ -114,11 +114,3 @@ def lowest_since(values: Ints, number: Ints) -> Ints:
     above = (number - number[0]) * (int(values.max(initial=0)) + 1)
     lowest: Ints = np.minimum.accumulate(values - above) + above
     return lowest
-
-
-def sums_over_time(changes: Sequence[tuple[Ints, ...]]) -> list[Ints]:
-    """Each has times and several columns of what changes then: distinct times, and the sum of each column up to
-    each."""
-    times, back = np.unique(np.concatenate([one[0] for one in changes]), return_inverse=True)
-    columns = (np.concatenate([one[field] for one in changes]) for field in range(1, len(changes[0])))
-    return [times, *(np.cumsum(sum_at(len(times), back, column)) for column in columns)]

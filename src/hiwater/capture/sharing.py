@@ -17,8 +17,8 @@ import numpy as np
 
 from hiwater.capture.mapped_pages import counted_twice as mapped_counted_twice
 from hiwater.capture.model import Capture
-from hiwater.capture.paths import Ints
-from hiwater.capture.shared_rounds import Rounds, Sharer, lowest_since, sums_over_time
+from hiwater.capture.paths import Ints, sums_over_time
+from hiwater.capture.shared_rounds import Rounds, Sharer, lowest_since
 from hiwater.capture.tracks import Seen, Track
 
 _COPIED_BYTES_PER_NS = 4
