@@ -211,6 +211,14 @@ def test_a_round_in_which_not_all_were_read_since_a_fork_tells_nothing() -> None
     assert held - error <= 50 <= held < 80
 
 
+def test_a_process_without_a_sample_has_no_part() -> None:
+    third = recorded(3, 60, 0, 50, "fork")
+    third.look_at_shared(10 * MIB, 0)
+    shared = Read(30, 50, 25)
+    found = machine(*FORKED, third, read={1: [shared], 2: [shared]})
+    assert resident_at(found, 200)[0] == 50
+
+
 def shared_memory(*, until_ms: int) -> Callable[[int], int]:
     return lambda at_ms: min(80, max(0, at_ms - 70)) if at_ms < until_ms else 0
 

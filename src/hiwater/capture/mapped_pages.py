@@ -90,7 +90,7 @@ def _moved(one: Sharer, rounds_ns: Ints, begin_ns: int) -> tuple[Ints, ...]:
     around = rounds_ns[max(0, first - 1) : last + 1]
     ends = np.array([one.end_ns] if first else [begin_ns, one.end_ns], np.int64)
     times = np.unique(np.concatenate([one.at_ns, around, ends]))
-    has = one.at(one.mapped, times)
+    has = one.mapped.at(times)
     number = np.searchsorted(rounds_ns, times, side="right")
     is_first, is_last = np.diff(number, prepend=-1) != 0, np.diff(number, append=-1) != 0
     read = np.zeros(len(rounds_ns), np.int64)
@@ -104,8 +104,8 @@ def _moved(one: Sharer, rounds_ns: Ints, begin_ns: int) -> tuple[Ints, ...]:
 def _largest(members: Sequence[Sharer], times: Ints) -> Ints:
     """What the process has that has most, at least."""
     most = np.zeros(len(times), np.int64)
-    for one in sorted(members, key=lambda one: int(one.mapped.max()), reverse=True)[:_LARGEST]:
-        np.maximum(most, one.at(one.mapped, times), out=most)
+    for one in sorted(members, key=lambda one: int(one.mapped.bytes.max()), reverse=True)[:_LARGEST]:
+        np.maximum(most, one.mapped.at(times), out=most)
     return most
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from hiwater.capture.model import Capture
 from hiwater.capture.paths import Ints
-from hiwater.capture.tracks import Seen, span
+from hiwater.capture.tracks import Seen, Track, span
 
 
 class Rounds:
@@ -77,9 +77,9 @@ class Sharer:
             np.concatenate(pair)[first] for pair in ((resident, seen.resident_bytes), (mapped, seen.mapped_bytes))
         )
         self.at_ns: Ints = start + at
-        self.anonymous: Ints = np.maximum(0, resident - mapped)
-        self.mapped: Ints = mapped
         self.end_ns = max([end, *self.at_ns[-1:].tolist()]) + 1  # what it had at its end counts
+        self.anonymous = Track(self.at_ns, np.maximum(0, resident - mapped), self.end_ns, None)
+        self.mapped = Track(self.at_ns, mapped, self.end_ns, None)
         # Of several readings in a round, the last one. Who is not of this family may have read it, too.
         numbers = np.minimum(np.searchsorted(rounds.at_ns, start + seen.at_ns), len(rounds.at_ns) - 1)
         is_last = (np.diff(numbers, append=-1) != 0) & (numbers >= 0)
@@ -97,16 +97,11 @@ class Sharer:
         of that it surely shared."""
 
     def _readings(self, own_excess: Ints, own_private: Ints) -> Ints:
-        shared = np.append(self.shared_read - self.mapped_read, self.at(self.anonymous, self.own_ns) - own_private)
+        shared = np.append(self.shared_read - self.mapped_read, self.anonymous.at(self.own_ns) - own_private)
         at, excess = np.append(self.read_ns, self.own_ns), np.append(self.anonymous_excess, own_excess)
         order = np.argsort(at, kind="stable")
         found: Ints = np.stack([at, excess, np.maximum(excess, shared)])[:, order]
         return found
-
-    def at(self, held: Ints, times: Ints) -> Ints:
-        """One of `anonymous` and `mapped` at these times."""
-        place = np.searchsorted(self.at_ns, times, side="right") - 1
-        return np.where((place >= 0) & (times < self.end_ns), held[place], 0)
 
 
 def lowest_since(values: Ints, number: Ints) -> Ints:

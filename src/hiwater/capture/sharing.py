@@ -33,13 +33,16 @@ def counted_twice(captures: Sequence[Capture], parents: Sequence[int | None], se
         if len(family) < 2:
             continue
         rounds = Rounds([captures[number] for number in family])
-        of_family = {number: Sharer(captures[number], seen[number], rounds) for number in family}
-        of_family = {number: member for number, member in of_family.items() if len(member.at_ns)}
+        of_family = {
+            number: Sharer(captures[number], seen[number], rounds)
+            for number in family
+            if len(captures[number].timeline) or len(seen[number].at_ns)
+        }
         members = sorted(of_family.values(), key=lambda one: int(one.at_ns[0]))
         for number, member in of_family.items():
             parent = parents[number]
             if captures[number].process.started_by == "fork" and member is not members[0]:
-                member.first_shared = int(member.anonymous[0])  # by a process that has no capture, too
+                member.first_shared = int(member.anonymous.bytes[0])  # by a process that has no capture, too
                 if parent is not None and parent in of_family:
                     of_family[parent].forks_ns.append(int(member.at_ns[0]))
         if any(member.first_shared for member in members):
@@ -105,16 +108,16 @@ def _lost(one: Sharer) -> tuple[Ints, ...]:
     first, forks = one.first_shared, np.array(one.forks_ns, np.int64)
     read, excess = one.anonymous_read, one.anonymous_excess
     most_shared = np.minimum(read, np.minimum(2 * excess, one.shared_read - one.mapped_excess))
-    at_forks = one.at(one.anonymous, forks)
+    at_forks = one.anonymous.at(forks)
     bases = [  # when, what it has then, and what it shares of that, at most
-        np.array([[began], [int(one.anonymous[0])], [first]], np.int64),
+        np.array([[began], [int(one.anonymous.bytes[0])], [first]], np.int64),
         np.stack([forks, at_forks, at_forks]),
         np.stack([one.read_ns, read, most_shared]),
     ]
     known = np.concatenate(bases, axis=1)
     known = known[:, np.argsort(known[0], kind="stable")]
     times = np.unique(np.concatenate([one.at_ns, known[0], one.own_ns, np.array([one.end_ns], np.int64)]))
-    has = one.at(one.anonymous, times)
+    has = one.anonymous.at(times)
     of = np.searchsorted(known[0], times, side="right") - 1
     base, most_shared = known[1:, of]
     given = base - lowest_since(np.minimum(base, has), of)

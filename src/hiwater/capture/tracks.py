@@ -45,12 +45,8 @@ class Track:
 
     def at(self, times: Ints) -> Ints:
         """The bytes at these times; 0 outside the recording."""
-        is_running = (times >= self.at_ns[0]) & (times < self.end_ns)
-        return np.where(is_running, self.last_at(times), 0)
-
-    def last_at(self, times: Ints) -> Ints:
-        """The same, and outside the recording its first bytes or its last ones."""
-        return self.bytes[np.maximum(0, np.searchsorted(self.at_ns, times, side="right") - 1)]
+        place = np.searchsorted(self.at_ns, times, side="right") - 1
+        return np.where((place >= 0) & (times < self.end_ns), self.bytes[place], 0)
 
     @property
     def steps(self) -> tuple[Ints, Ints, int]:
