@@ -23,7 +23,10 @@ void* arena_alloc(void*, std::size_t bytes) {
 
 void arena_free(void*, void* at, std::size_t bytes) {
     TakenRange gone;
-    if (recording()) recorder().take_range(reinterpret_cast<std::uintptr_t>(at), bytes, &gone);
+    if (recording()) {
+        recorder().take_range(reinterpret_cast<std::uintptr_t>(at), bytes, &gone);
+        recorder().note_arena_freed(bytes);
+    }
     g_arena_below.free(g_arena_below.ctx, at, bytes);
     spare_room.refill();
 }

@@ -28,8 +28,15 @@ void Recorder::store_program_peak() noexcept {
     h.program_peak_bytes = last_program_peak_ = std::max<std::int64_t>(0, program_peak_.bytes());
     // The program may use all that hiwater's code has loaded, except hiwater's library.
     const std::int64_t code_error = code_file_bytes_ + code_anonymous_bytes_ - library_bytes_;
-    h.program_peak_error_bytes = h.resident_exact == 0 ? 0 : program_peak_.error_bytes() + code_error;
+    const std::int64_t arena_error = last_program_peak_ > peak_before_freed_arenas_ ? freed_arena_bytes_ : 0;
+    h.program_peak_error_bytes = h.resident_exact == 0 ? 0 : program_peak_.error_bytes() + code_error + arena_error;
     h.overhead_bytes = static_cast<std::uint64_t>(program_peak_.overhead_bytes());
+}
+
+void Recorder::note_arena_freed(std::size_t bytes) noexcept {
+    UninterruptedHold hold(peak_lock_);
+    if (std::exchange(freed_arena_bytes_, static_cast<std::int64_t>(bytes)) == 0)
+        peak_before_freed_arenas_ = last_program_peak_;
 }
 
 void Recorder::note_resident_peak_before_reset(std::int64_t peak_bytes) noexcept {

@@ -79,7 +79,7 @@ int Recorder::start(const StartOptions& options, const process::Moment* began) {
     } guard;
     if (!options.only_counters) capture::file_guard::begin([] { recorder().give_up(kTruncated); }, fatal_signals::note);
     last_peak_ = {};
-    last_program_peak_ = 0;
+    last_program_peak_ = freed_arena_bytes_ = peak_before_freed_arenas_ = 0;
     if (int error = options.only_counters ? file_.create_in_memory() : file_.create(options.path.c_str(), options.mode))
         return error;
     only_counters_ = options.only_counters;

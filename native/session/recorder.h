@@ -177,6 +177,9 @@ public:
     void on_moved(const TakenRange& taken, std::uintptr_t start, std::size_t bytes) noexcept;
     // An arena of the object allocator: slack, of no stack in particular.
     void on_arena(std::uintptr_t start, std::size_t bytes) noexcept;
+    // It goes back to the system. Which arenas become empty depends on where the few objects lie that stay: another run
+    // of the program may keep one more, or one less.
+    void note_arena_freed(std::size_t bytes) noexcept;
     // The end of the piece that starts here, or 0.
     std::uintptr_t range_end(std::uintptr_t start) noexcept;
     void on_protect(std::uintptr_t start, std::size_t bytes, std::uint32_t protection) noexcept;
@@ -575,6 +578,7 @@ private:
     std::int64_t code_file_bytes_ = 0, code_anonymous_bytes_ = 0;  // see StartOptions
     std::int64_t library_bytes_ =
         0;  // of these, what is certainly hiwater's: its library, as far as it is resident now
+    std::int64_t freed_arena_bytes_ = 0, peak_before_freed_arenas_ = 0;  // of one arena; of the program
     GiveBack give_back_;
     bool only_counters_ = false, residency_snapshots_ = true;
     Heap carried_{};  // of the recordings before this one, while the heap's meters are in use

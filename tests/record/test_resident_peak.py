@@ -15,8 +15,10 @@ from recording import child_environment, needs_engine
 pytestmark = needs_engine
 
 MIB = 2**20
-# Says what the kernel's peak is, at the program's end.
+# Says what the kernel's peak is, at the program's end. An editable installation imports importlib.util before the first
+# line of hiwater runs: so does the plain program.
 TELLS = """
+import importlib.util
 def tell():
     with open("/proc/self/status") as status:
         print(int(status.read().split("VmHWM:")[1].split()[0]) * 1024, flush=True)
@@ -73,6 +75,23 @@ def test_the_peak_is_the_plain_programs_wherever_the_tables_grow(tmp_path: Path,
     highest = int(capture.timeline.resident_bytes.max())
     assert highest <= resident.program_peak_bytes + resident.error_bytes
     assert capture.timeline.overhead_bytes.max() >= resident.overhead_bytes / 2
+
+
+def test_an_arena_that_was_given_back_before_the_peak_is_part_of_the_error(tmp_path: Path) -> None:
+    objects, block = "kept = [str(i) for i in range(300_000)]; del kept", "block = bytearray(80 << 20); del block"
+    smallest = [
+        min(recorded(tmp_path / f"{at}.py", text).error_bytes for _ in range(3))
+        for at, text in enumerate((f"{block}; {objects}", f"{objects}; {block}"))
+    ]
+    assert MIB // 2 < smallest[1] - smallest[0] < 3 * MIB // 2
+
+
+def recorded(program: Path, text: str) -> hiwater.capture.Resident:
+    program.write_text(text)
+    path = program.with_suffix(".hiw")
+    done = run_hiwater("run", "-q", "-o", path, program)
+    assert done.returncode == 0, done.stderr
+    return hiwater.open_run(path).captures[-1].resident
 
 
 def test_the_breakdown_has_the_same_overhead(tmp_path: Path) -> None:
