@@ -8,21 +8,6 @@
 
 namespace hiwater::interpose {
 
-namespace {
-
-// A module's table of symbols by the hash of their names.
-struct GnuHash {
-    std::uint32_t buckets, first;  // symbols from `first` on are in the table
-    const std::uint32_t *bucket, *chain;
-    explicit GnuHash(const std::uint32_t* table) noexcept
-        : buckets(table[0]),
-          first(table[1]),
-          bucket(reinterpret_cast<const std::uint32_t*>(reinterpret_cast<const ElfW(Addr) *>(table + 4) + table[2])),
-          chain(bucket + buckets) {}
-};
-
-}  // namespace
-
 std::uintptr_t base_of(const void* address) noexcept {
     Dl_info info{};
     return address != nullptr && ::dladdr(address, &info) != 0 ? reinterpret_cast<std::uintptr_t>(info.dli_fbase) : 0;
@@ -68,32 +53,19 @@ bool read_module(const dl_phdr_info* info, Module* module) noexcept {
     find(DT_RELA, &module->tables[1]);
     module->table_bytes[0] = value(DT_PLTRELSZ);
     module->table_bytes[1] = value(DT_RELASZ);
+    if (const std::size_t nameless = value(DT_RELACOUNT) * sizeof(ElfW(Rela)); nameless <= module->table_bytes[1]) {
+        if (module->tables[1] != nullptr) module->tables[1] += value(DT_RELACOUNT);
+        module->table_bytes[1] -= nameless;
+    }
     return module->strings != nullptr && module->symbols != nullptr;
 }
 
-std::size_t symbol_count(const Module& module) noexcept {
-    if (module.gnu_hash == nullptr) return 0;
-    const auto [buckets, first, bucket, chain] = GnuHash(module.gnu_hash);
-    std::uint32_t last = 0;
-    for (std::uint32_t i = 0; i < buckets; ++i) last = bucket[i] > last ? bucket[i] : last;
-    if (last < first) return first;
-    while ((chain[last - first] & 1) == 0) ++last;
-    return last + 1;
-}
-
 void* function_in(const Module& module, const char* name) noexcept {
-    if (module.gnu_hash == nullptr) return nullptr;
-    std::uint32_t hash = 5381;
-    for (const char* c = name; *c != '\0'; ++c) hash = hash * 33 + static_cast<unsigned char>(*c);
-    const auto [buckets, first, bucket, chain] = GnuHash(module.gnu_hash);
-    for (std::uint32_t i = buckets == 0 ? 0 : bucket[hash % buckets]; i >= first && i != 0; ++i) {
-        const ElfW(Sym) & symbol = module.symbols[i];
-        if ((chain[i - first] | 1) == (hash | 1) && symbol.st_shndx != SHN_UNDEF &&
-            ELF64_ST_TYPE(symbol.st_info) == STT_FUNC && ::strcmp(module.strings + symbol.st_name, name) == 0)
-            return reinterpret_cast<void*>(module.base + symbol.st_value);
-        if ((chain[i - first] & 1) != 0) break;
-    }
-    return nullptr;
+    void* found = nullptr;
+    each_function_named(module, name, [&](const ElfW(Sym) & symbol) {
+        if (found == nullptr) found = reinterpret_cast<void*>(module.base + symbol.st_value);
+    });
+    return found;
 }
 
 }  // namespace hiwater::interpose

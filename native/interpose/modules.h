@@ -1,7 +1,9 @@
 // The dynamic section of a loaded module: where its relocations and symbols are.
 #pragma once
 
+#include <elf.h>
 #include <link.h>
+#include <string.h>
 #include <sys/mman.h>
 
 #include <cstddef>
@@ -16,7 +18,7 @@ struct Module {
     std::size_t header_count = 0;
     const char* strings = nullptr;
     ElfW(Sym) * symbols = nullptr;
-    const ElfW(Rela) * tables[2] = {};
+    const ElfW(Rela) * tables[2] = {};  // relocations with symbols
     std::size_t table_bytes[2] = {};
     const std::uint32_t* gnu_hash = nullptr;
 
@@ -59,8 +61,32 @@ LoaderCounts loader_counts() noexcept;
 // False for a module without symbols.
 bool read_module(const dl_phdr_info* info, Module* module) noexcept;
 
-// How many entries the table of dynamic symbols has; 0 where the module has no GNU hash table.
-std::size_t symbol_count(const Module& module) noexcept;
+// A module's table of the symbols that it defines, by the hash of their names.
+struct GnuHash {
+    std::uint32_t buckets, first;  // symbols from `first` on are in the table
+    const std::uint32_t *bucket, *chain;
+    explicit GnuHash(const std::uint32_t* table) noexcept
+        : buckets(table[0]),
+          first(table[1]),
+          bucket(reinterpret_cast<const std::uint32_t*>(reinterpret_cast<const ElfW(Addr) *>(table + 4) + table[2])),
+          chain(bucket + buckets) {}
+};
+
+// Visits the functions of this name that the module itself defines: one for each version. Needs a GNU hash table.
+template <typename Visit>  // visit(symbol)
+void each_function_named(const Module& module, const char* name, Visit visit) noexcept {
+    if (module.gnu_hash == nullptr) return;
+    std::uint32_t hash = 5381;
+    for (const char* c = name; *c != '\0'; ++c) hash = hash * 33 + static_cast<unsigned char>(*c);
+    const auto [buckets, first, bucket, chain] = GnuHash(module.gnu_hash);
+    for (std::uint32_t i = buckets == 0 ? 0 : bucket[hash % buckets]; i >= first && i != 0; ++i) {
+        ElfW(Sym) & symbol = module.symbols[i];
+        if ((chain[i - first] | 1) == (hash | 1) && symbol.st_shndx != SHN_UNDEF && symbol.st_value != 0 &&
+            ELF64_ST_TYPE(symbol.st_info) == STT_FUNC && ::strcmp(module.strings + symbol.st_name, name) == 0)
+            visit(symbol);
+        if ((chain[i - first] & 1) != 0) break;
+    }
+}
 
 // The address of a function that the module itself defines, or null. Needs a GNU hash table.
 void* function_in(const Module& module, const char* name) noexcept;

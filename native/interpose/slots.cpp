@@ -38,15 +38,15 @@ public:
     template <typename Visit>  // visit(hook)
     void each(const char* name, Visit visit) const noexcept {
         if (!bits_.test(place(name))) return;
-        for (std::size_t i = 0; i < count_; ++i)
-            if (hooks_[i].real != nullptr && *hooks_[i].real != nullptr && ::strcmp(hooks_[i].name, name) == 0)
-                visit(hooks_[i]);
+        each([&](const Hook& hook) {
+            if (::strcmp(hook.name, name) == 0) visit(hook);
+        });
     }
 
-    template <typename Is>  // is(hook)
-    bool any(Is is) const noexcept {
-        return std::any_of(hooks_, hooks_ + count_,
-                           [&](const Hook& hook) { return hook.real != nullptr && *hook.real != nullptr && is(hook); });
+    template <typename Visit>  // visit(hook)
+    void each(Visit visit) const noexcept {
+        for (std::size_t i = 0; i < count_; ++i)
+            if (hooks_[i].real != nullptr && *hooks_[i].real != nullptr) visit(hooks_[i]);
     }
 
 private:
@@ -87,8 +87,8 @@ struct Patch {
     bool is_symbol;
 };
 
-// Every word to change in the modules loaded at one moment. Finding them costs a walk over all relocations and symbols,
-// so the list is kept and used again while the loader's counters stand still.
+// Every word to change in the modules loaded at one moment. Finding them costs a walk over all relocations with
+// symbols, so the list is kept and used again while the loader's counters stand still.
 struct Plan {
     const NameFilter* filter = nullptr;
     std::vector<Patch> patches;
@@ -129,23 +129,18 @@ void plan_slots(const Module& module, Plan& plan) {
 }
 
 // The dynamic symbols that define a hooked function. A name may have several versions; all with the same code move.
-// Most modules define none: the names of their symbols, which may be megabytes, stay unread.
 void plan_symbols(const Module& module, Plan& plan) {
-    if (!plan.filter->any([&](const Hook& hook) { return module.holds(reinterpret_cast<std::uintptr_t>(*hook.real)); }))
-        return;
-    const std::size_t count = symbol_count(module);
-    for (std::size_t i = 1; i < count; ++i) {
-        ElfW(Sym) & symbol = module.symbols[i];
-        if (symbol.st_shndx == SHN_UNDEF || symbol.st_value == 0 || ELF64_ST_TYPE(symbol.st_info) != STT_FUNC) continue;
-        plan.filter->each(module.strings + symbol.st_name, [&](const Hook& hook) {
-            const auto real = reinterpret_cast<std::uintptr_t>(*hook.real) - module.base;
-            const auto ours = reinterpret_cast<std::uintptr_t>(hook.ours) - module.base;  // wraps
+    plan.filter->each([&](const Hook& hook) {
+        if (!module.holds(reinterpret_cast<std::uintptr_t>(*hook.real))) return;
+        const auto real = reinterpret_cast<std::uintptr_t>(*hook.real) - module.base;
+        const auto ours = reinterpret_cast<std::uintptr_t>(hook.ours) - module.base;  // wraps
+        each_function_named(module, hook.name, [&](ElfW(Sym) & symbol) {
             if (symbol.st_value != real && symbol.st_value != ours) return;
             auto** value = reinterpret_cast<void**>(&symbol.st_value);
             plan.patches.push_back({value, reinterpret_cast<void*>(ours), reinterpret_cast<void*>(real),
                                     module.protection_at(reinterpret_cast<std::uintptr_t>(value)), true});
         });
-    }
+    });
 }
 
 int plan_module(dl_phdr_info* info, std::size_t, void* data) {

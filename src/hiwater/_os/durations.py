@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hiwater.errors import BadInterval, UsageError
+import hiwater
 
 _SECONDS = {"": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "m": 60.0, "min": 60.0, "h": 3600.0}
 _LONGEST_SECONDS = 1e9
@@ -18,7 +18,7 @@ def parse_duration(text: str) -> float:
     except ValueError:
         seconds = 0.0
     if not 0 < seconds < _LONGEST_SECONDS:
-        raise UsageError(
+        raise hiwater.errors.UsageError(
             f"{text!r} is not a duration", "write a number above 0 and a unit, such as 1ms, 0.1, 30s or 5min"
         )
     return seconds
@@ -31,5 +31,7 @@ def checked_interval(seconds: object) -> float:
     except (TypeError, ValueError, OverflowError):
         value = float("nan")
     if not 0 < value < _LONGEST_SECONDS:
-        raise BadInterval(f"an interval of {seconds!r} is not a number of seconds above 0", "write one such as 0.01")
+        raise hiwater.errors.BadInterval(
+            f"an interval of {seconds!r} is not a number of seconds above 0", "write one such as 0.01"
+        )
     return value

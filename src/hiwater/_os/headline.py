@@ -1,5 +1,5 @@
-"""The sentence that everything leads with: how much was allocated, and which line to change. The last lines of a
-run, reports, the page, JSON and notebooks have it from here."""
+"""The sentences that everything leads with: how much was allocated and which line to change, and before that, whether
+memory was refused. The last lines of a run, reports, the page, JSON and notebooks have them from here."""
 
 from __future__ import annotations
 
@@ -58,6 +58,14 @@ def sentence(lead: str, top: TopLine | None, place: str, whole: int, remark: str
         return f"{lead}; {most} by {by}, {_size(top['bytes'])} of it at ", place, ""
     waited = "waited for at " if top["group"] == "waited" else "at "
     return f"{lead}; {most} {waited}", place, f": {part(top['bytes'])}{remark}"
+
+
+def refused_requests(count: int, last_bytes: int, place: str) -> str:
+    """The sentence on `count` refused requests for memory, the last of them for `last_bytes` at `place`, a line with
+    its function."""
+    times = "a request for memory was" if count == 1 else f"{count:,} requests for memory were"
+    last = "" if count == 1 else "the last "
+    return f"{times} refused, {last}of {_size(last_bytes)} at {place}"
 
 
 def _size(count: int) -> str:

@@ -85,7 +85,8 @@ class Settings:
 def here(marked: bytes = _TABLE) -> Settings:
     """Return the settings for this process in its current folder. A file without `marked` has none: it is not
     parsed."""
-    environment: Mapping[str, str] = os.environ if trust.obeys_environment() else {}
+    has_some = any(name.startswith(_ENVIRONMENT_PREFIX) for name in os.environ)
+    environment: Mapping[str, str] = os.environ if has_some and trust.obeys_environment() else {}
     try:
         folder = os.getcwd()
     except OSError:

@@ -1,4 +1,5 @@
-"""Where a capture goes: the name's pattern filled in, and checked before anything is started."""
+"""Where a capture and the last words of a program go: the name's pattern filled in, and checked before anything is
+started."""
 
 from __future__ import annotations
 
@@ -30,6 +31,8 @@ _LAUNCHERS = {
 }  # fmt: skip
 _RESTART_VARIABLES = ("TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT")
 _LONGEST_NAME = 80
+TERMINATION_LOG = "/dev/termination-log"
+"""The default of Kubernetes' terminationMessagePath: what `kubectl describe pod` shows once the container has ended."""
 
 
 def default_pattern(program: str) -> str:
@@ -64,6 +67,21 @@ def expand(pattern: str, pid: int | None = None) -> str:
                 f"%{code} means nothing in {pattern!r}", "use %p (pid), %h (host), %r (rank) or %%"
             )
     return "".join(pieces)
+
+
+def of_last_words(path: str | None) -> str:
+    """Return the absolute path of the file that gets the last words of a program (native/session/last_words.h), "" for
+    none. `path` None: HIWATER_LAST_WORDS, or Kubernetes' file if this is a pod that has it.
+
+    Raises CaptureUnwritable as `expand` and `absolute` do.
+    """
+    given = os.environ.get("HIWATER_LAST_WORDS") if path is None else path
+    if path is None and given is not None and not trust.obeys_environment():
+        given = None
+    if given is not None:
+        return absolute(expand(given)) if given else ""
+    in_pod = "KUBERNETES_SERVICE_HOST" in os.environ
+    return TERMINATION_LOG if in_pod and os.access(TERMINATION_LOG, os.W_OK) else ""
 
 
 def absolute(path: str) -> str:

@@ -8,7 +8,6 @@ import sys
 
 import hiwater
 from hiwater._os import native, process_identity, settings, unrecorded
-from hiwater._os.durations import parse_duration
 from hiwater._os.sizes import parse_size
 from hiwater.capture import destination
 from hiwater.cli import run_arguments
@@ -21,8 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hiwater.recording.figures import Summary
-
-_NO_ENGINE = (hiwater.errors.EngineUnavailable, hiwater.errors.EngineFailed)
 
 
 def main(words: Sequence[str]) -> int:
@@ -113,6 +110,11 @@ def _refusal(program: target.Target, error: BaseException | None) -> hiwater.err
     )
 
 
+def _no_engine() -> tuple[type[hiwater.HiwaterError], ...]:
+    """The errors with which a program runs unrecorded. They are loaded only where there is one."""
+    return hiwater.errors.EngineUnavailable, hiwater.errors.EngineFailed
+
+
 def _outermost_file() -> str:
     """The script of the command itself. It is outside of the package, and its last steps run after the program.
 
@@ -144,7 +146,7 @@ class ProgramRecording:
             mode=run_arguments.permissions(arguments.mode),
             last_words=arguments.last_words,
             children=arguments.children,
-            snapshot_every=parse_duration(arguments.snapshot_every) if arguments.snapshot_every else 0,
+            snapshot_every=arguments.snapshot_seconds,
             own=arguments.own,
             native=arguments.native,
             notify=lambda text: say(f"warning: {text}"),
@@ -158,9 +160,9 @@ class ProgramRecording:
         self._limit = parse_size(arguments.limit) if arguments.limit is not None else 0
         if self._limit:
             self._recorder.note("limit_bytes", str(self._limit))
-        try:  # noqa: SIM105
+        try:
             self._recorder.check()
-        except _NO_ENGINE:  # contextlib.suppress would be a module that python had not loaded
+        except _no_engine():  # contextlib.suppress would be a module that python had not loaded
             pass  # start() says so, and the program runs
         self._begun = self._has_holders = False
 
@@ -174,7 +176,7 @@ class ProgramRecording:
         self._tell_of_the_run_before()
         try:
             self._recorder.start(self._argv)
-        except _NO_ENGINE as error:
+        except _no_engine() as error:
             self.abandon()
             how = "unrecorded" if not self._limit else "unrecorded and without its limit"
             say(f"warning: the program runs {how}: {error}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hiwater
-from hiwater._os.durations import parse_duration
 from hiwater._os.sizes import parse_size
 from hiwater.cli import program_arguments
 
@@ -135,6 +134,7 @@ class RunArguments(program_arguments.ProgramArguments):
         self.holders = settings.flag("holders", False)
         self.native = settings.flag("native", False)
         self.snapshot_every = settings.text("snapshot_every")
+        self.snapshot_seconds = 0.0
         self.own = settings.names("own")
         self.standby = False
         self.quiet = settings.flag("quiet", False)
@@ -163,7 +163,9 @@ def parse(words: Sequence[str], settings: Settings) -> RunArguments:
             parse_size(size)  # checked before the program is searched
     permissions(result.mode)
     if result.snapshot_every is not None:
-        parse_duration(result.snapshot_every)
+        from hiwater._os.durations import parse_duration  # few ask for it
+
+        result.snapshot_seconds = parse_duration(result.snapshot_every)
     if result.sample_seed is not None and not (result.sample_seed.isdecimal() and len(result.sample_seed) <= 20):
         raise hiwater.errors.UsageError(
             f"--sample-seed {result.sample_seed!r} is not a number of 64 bits", "write a whole number above 0"

@@ -6,7 +6,6 @@ from __future__ import annotations
 import _thread
 import sys
 
-from hiwater import _registry
 from hiwater._os import portable
 from hiwater.recording.imports_under_way import is_import_under_way, is_loop_under_way
 
@@ -146,6 +145,7 @@ def _load() -> None:
     if _is_loaded:
         return
     _is_loaded = True
+    from hiwater import _registry
     from hiwater.meters.devices import device_meter, nvml, reconcile  # noqa: F401 - loaded
     from hiwater.recording import device_histories, device_sampler  # noqa: F401 - loaded
     from hiwater.scopes import manager  # noqa: F401 - loaded

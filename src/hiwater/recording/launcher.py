@@ -10,8 +10,8 @@ from __future__ import annotations
 import builtins
 import sys
 
+import hiwater
 from hiwater._os import native
-from hiwater.errors import HiwaterError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def _call_at_the_bottom() -> Callable[[Callable[..., object], tuple[object, ...]
     the engine."""
     try:
         call: Callable[..., object] = native.load().call_at_the_bottom
-    except HiwaterError:
+    except hiwater.errors.HiwaterError:
         return None
     return call
 

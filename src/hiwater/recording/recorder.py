@@ -6,13 +6,11 @@ import os
 import sys
 
 import hiwater
-from hiwater import _registry
 from hiwater._os import code_overhead, native, process_identity, unrecorded
 from hiwater._os.sizes import parse_size
 from hiwater.capture import destination
 from hiwater.recording import facts
 from hiwater.recording.accelerators import Accelerators
-from hiwater.recording.last_words import choose
 from hiwater.recording.own_code import OwnCode
 
 TYPE_CHECKING = False
@@ -95,7 +93,7 @@ class Recorder:
         self._facts: dict[str, str] = {}
         self._wants_histories = device_history
         self._mode = mode
-        self._last_words = choose(os.fspath(last_words) if last_words is not None else None)
+        self._last_words = destination.of_last_words(os.fspath(last_words) if last_words is not None else None)
         self._interval_ns = round(snapshot_every * 1e9)
         self._residency_snapshots = residency_snapshots
         self._notify = notify
@@ -393,6 +391,8 @@ class Recorder:
         Call it before `stop()`."""
         if error is None or "torch" not in sys.modules or not self.recording:
             return
+        from hiwater import _registry
+
         if _registry.load(_registry.IS_DEVICE_REFUSAL)(error):
             _registry.load(_registry.REPORT_DEVICE_REFUSAL)(error, os.path.splitext(self._path)[0] + ".oom")
 

@@ -7,7 +7,6 @@ import os
 import time
 
 from hiwater._os import native
-from hiwater._os.signals import signal_name
 from hiwater._os.sizes import format_size
 from hiwater.capture import destination
 
@@ -35,6 +34,8 @@ def tell(pattern: str, path: str) -> str | None:
         return None
     if name == path:
         name = _kept(path)
+    from hiwater._os.signals import signal_name
+
     at = time.strftime("%H:%M", time.localtime(ended_ns // 1_000_000_000))
     how = "was killed" if is_of_this_boot or number else "was killed, or the machine stopped,"
     how += f" ({signal_name(number)})" if number else ""

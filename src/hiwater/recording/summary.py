@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 
 from hiwater._os import accuracy
-from hiwater._os.headline import sentence
+from hiwater._os.headline import refused_requests, sentence
 from hiwater._os.sizes import format_size
 from hiwater.capture import destination
-from hiwater.capture.refusal_words import refusal_words
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,7 +26,7 @@ def summary_lines(summary: Summary, shown_path: str) -> list[str]:
 def figure_lines(summary: Summary) -> list[str]:
     """Return the lines without the capture."""
     refused = summary["refused"]
-    lines = [refusal_words(refused["count"], refused["bytes"], _place(refused))] if refused is not None else []
+    lines = [refused_requests(refused["count"], refused["bytes"], _place(refused))] if refused is not None else []
     return [*lines, _peaks(summary), _top_line(summary)]
 
 

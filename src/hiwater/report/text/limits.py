@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import numpy as np
 from rich.text import Text
 
+from hiwater._os.headline import refused_requests
 from hiwater.analysis.user_lines import rows_of_paths
 from hiwater.capture import Frame
 from hiwater.capture.limits import suspects
 from hiwater.capture.markers import Marker
-from hiwater.capture.refusal_words import refusal_words
 from hiwater.report.formatting import frame_text, place_text, printable, seconds, share, size
 from hiwater.report.request import Report
 from hiwater.report.text.terminal import title
@@ -49,7 +49,7 @@ def refused_sentence(report: Report, folder: str) -> str:
     frame = line_of(report, refused[-1])
     where = place_text(frame, folder, 100)
     function = f" in {printable(frame.function, 60)}" if frame.line else ""
-    return refusal_words(len(refused), refused[-1].value, f"{where}{function}")
+    return refused_requests(len(refused), refused[-1].value, f"{where}{function}")
 
 
 def line_of(report: Report, refused: Marker) -> Frame:
