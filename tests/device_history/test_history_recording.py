@@ -364,9 +364,14 @@ def test_jax_tells_its_profile_where_it_used_more_than_the_cpu(tmp_path):
 import types, hiwater, jax
 from hiwater import _registry
 from hiwater.recording import device_histories
+from jax._src import xla_bridge
 kept = jax.block_until_ready(jax.numpy.ones((300, 300), "float32"))
 assert _registry.load(_registry.JAX_PROFILE)() is None
-jax.local_devices = lambda: [types.SimpleNamespace(platform="gpu", id=0, memory_stats=lambda: None)]
+class Client:
+    heap_profile = xla_bridge._default_backend.heap_profile
+    def local_devices(self):
+        return [types.SimpleNamespace(platform="gpu", id=0, memory_stats=lambda: None)]
+xla_bridge._default_backend = Client()
 with hiwater.record("run.hiw"):
     pass
 """

@@ -10,6 +10,7 @@ import pytest
 
 import driver_double
 import hiwater
+import jax_double
 from children import run_python
 from cuda_double import Card, forget, installed
 from driver_double import GPU_IS_LOST, LISTS, MEMORY_OF_CARDS, MIB, NO_PERMISSION, uuid_of
@@ -298,9 +299,8 @@ def test_one_card_that_was_asked_for_is_not_taken_for_the_only_one(driver):
 def test_a_library_that_tells_no_uuid_is_joined_by_cudas(driver, cuda_driver, monkeypatch):
     """CUDA_VISIBLE_DEVICES=1,0: CUDA's device 0 is NVML's card 1."""
     local = types.SimpleNamespace(platform="gpu", id=8, local_hardware_id=0, memory_stats=lambda: {"bytes_in_use": MIB})
-    monkeypatch.setitem(sys.modules, "jax", types.SimpleNamespace(__version__="0", local_devices=lambda: [local]))
-    bridge = types.SimpleNamespace(backends_are_initialized=lambda: True)
-    monkeypatch.setitem(sys.modules, "jax._src.xla_bridge", bridge)
+    monkeypatch.setitem(sys.modules, "jax", types.SimpleNamespace(__version__="0"))
+    monkeypatch.setitem(sys.modules, "jax._src.xla_bridge", jax_double.bridge_with(local))
     cuda_driver([1, 0], initialised=False)
     assert devices.backend("jax").devices()[0].uuid == ""  # nobody has called cuInit: CUDA refuses
     cuda_driver([1, 0])

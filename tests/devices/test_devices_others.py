@@ -9,11 +9,13 @@ import types
 import pytest
 
 import hiwater
-from children import run_python
+import jax_double
+from children import run_hiwater, run_python
 from cuda_double import Card, forget
 from cuda_double.device_allocator import DeviceAllocator
 from hiwater.meters import devices
 from hiwater.meters.devices.statistics import currents_and_peaks, leaves
+from recording import needs_engine
 
 MIB = 1 << 20
 
@@ -73,6 +75,28 @@ assert t.usage.gpu == []
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+# What JAX does while it initialises its backends, for longer: it has its locks, and runs Python code in this thread.
+# The recording looks for devices at an allocation.
+INITIALISES = """
+import time
+import jax
+from jax._src import xla_bridge
+with xla_bridge._plugin_lock, xla_bridge._backend_lock:
+    until = time.monotonic() + 1.5
+    while time.monotonic() < until:
+        held = bytes(1000)
+print(jax.numpy.ones(3).sum())
+"""
+
+
+@needs_engine
+@pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="no jax")
+def test_a_recording_looks_for_devices_while_jax_has_its_locks(tmp_path):
+    (tmp_path / "program.py").write_text(INITIALISES)
+    done = run_hiwater("run", "-q", "-o", tmp_path / "c.hiw", tmp_path / "program.py")
+    assert (done.returncode, done.stdout) == (0, "3.0\n"), done.stderr
+
+
 class JaxDevice:
     platform, id = "gpu", 0
 
@@ -90,8 +114,8 @@ class JaxDevice:
 @pytest.fixture
 def jax_device(monkeypatch):
     device = JaxDevice()
-    module(monkeypatch, "jax", local_devices=lambda: [device])
-    module(monkeypatch, "jax._src.xla_bridge", backends_are_initialized=lambda: True)
+    module(monkeypatch, "jax")
+    monkeypatch.setitem(sys.modules, "jax._src.xla_bridge", jax_double.bridge_with(device))
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     return device
 

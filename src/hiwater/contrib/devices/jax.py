@@ -40,7 +40,7 @@ class Jax(Backend):
         jax = sys.modules.get("jax")
         if jax is None:
             return Status(False, "JAX is not loaded")
-        if not _is_initialised():
+        if _client() is None:
             return Status(False, f"JAX {jax.__version__} has not initialised a device in this process")
         if not self.devices():
             return Status(
@@ -87,24 +87,29 @@ def _device(device: Any, name: str) -> Device:
     return Device("jax", name, device.id, identity.of_ordinal(local), local)
 
 
-def _is_initialised() -> bool:
-    """Whether JAX has initialised its backends. The call initialises nothing."""
+def _client() -> Any:
+    """The client of JAX's default backend; None as long as JAX has not initialised its backends.
+
+    This calls no function of JAX in Python. These take locks, and our code may come in the middle of one that has such
+    a lock: in that of the backends, for example, while JAX starts a thread.
+    """
     bridge = sys.modules.get("jax._src.xla_bridge")
-    are_initialised = getattr(bridge, "backends_are_initialized", None)
-    return bool(are_initialised()) if are_initialised is not None else False
+    lock = getattr(bridge, "_backend_lock", None)
+    if lock is None or not lock.acquire(blocking=False):
+        return None
+    lock.release()
+    return getattr(bridge, "_default_backend", None)
 
 
 def _local_devices() -> list[Any]:
-    return list(sys.modules["jax"].local_devices()) if _is_initialised() else []
+    client = _client()
+    return list(client.local_devices()) if client is not None else []
 
 
 def memory_profile() -> bytes | None:
     """JAX's profile of device memory, if the program has used a JAX device other than the CPU."""
-    bridge, jax = sys.modules.get("jax._src.xla_bridge"), sys.modules.get("jax")
-    are_initialised = getattr(bridge, "backends_are_initialized", None)
-    if jax is None or are_initialised is None or not are_initialised():
-        return None
-    if all(device.platform == "cpu" for device in jax.local_devices()):
-        return None  # the figures of host memory include its buffers
-    profile: bytes = jax.profiler.device_memory_profile()
+    client = _client()
+    if client is None or all(device.platform == "cpu" for device in client.local_devices()):
+        return None  # the figures of host memory include the buffers of the CPU
+    profile: bytes = sys.modules["jax"].profiler.device_memory_profile(client)
     return profile

@@ -56,7 +56,11 @@ class Status(NamedTuple):
 
 class Backend:
     """One source. Call `status` at any time, `devices` once the library is in `sys.modules`, and everything else for
-    the devices that it lists."""
+    the devices that it lists.
+
+    A recording looks for devices between two instructions of the program, which may have a lock of the library's then.
+    So `status` and `devices` wait for no such lock.
+    """
 
     name = ""
     library = ""
