@@ -1,5 +1,5 @@
 """Compares the resident peak of recorded programs with the kernel's of plain runs, and what recording adds with what is
-promised; exits with 1 where one is off.
+promised; exits with 1 where one is off, or a program that runs alone does not run recorded.
 
     python benchmarks/resident.py [program …]
 
@@ -157,13 +157,17 @@ def main() -> int:
             try:
                 program = command(name, folder)
                 plain_ones = plain_peaks(program, folder)
-                plain = int(statistics.median(plain_ones))
-                path = folder / "c.hiw"
-                whole = measure(
-                    [sys.executable, "-m", "hiwater", "run", "-q", "-o", str(path), *program], folder
-                ).peak_rss_bytes
             except ChildProcessError as error:
                 print(f"{name:16} left out: {error}", flush=True)
+                continue
+            plain = int(statistics.median(plain_ones))
+            path = folder / "c.hiw"
+            try:
+                recorded = [sys.executable, "-m", "hiwater", "run", "-q", "-o", str(path), *program]
+                whole = measure(recorded, folder).peak_rss_bytes
+            except ChildProcessError as error:
+                print(f"{name:16} FAILED, recorded: {error}", flush=True)
+                missed += 1
                 continue
             said = subprocess.run([sys.executable, "-c", READS, path], stdout=subprocess.PIPE, check=True).stdout
         peak, error_bytes, overhead = json.loads(said)

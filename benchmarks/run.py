@@ -12,6 +12,8 @@ All is measured by `measure.py`. Run it with the interpreter that has the tools 
 import argparse
 import json
 import math
+import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -24,6 +26,7 @@ from tools import TOOLS, Tool, missing
 
 PROGRAMS = Path(__file__).with_name("programs")
 MEASURE = Path(__file__).with_name("measure.py")
+PATIENCE_SECONDS = 600
 # What overhead is quoted for. deep_stack, nothing but allocations under a deep stack, is the worst case and stands by
 # itself; the others are ours to look at sides that these leave out.
 STANDARD = (
@@ -84,10 +87,16 @@ ADDED = {
 
 
 def measure(command: list[str], folder: Path) -> Measured:
-    """Runs a command to its end with its output thrown away. Raises ChildProcessError when it fails."""
+    """Runs a command to its end with its output thrown away. Raises ChildProcessError when it fails, or does not
+    end."""
     log = folder / "stderr.txt"
     helper = [sys.executable, "-I", "-S", str(MEASURE), str(log), *command]
-    answer = subprocess.run(helper, stdout=subprocess.PIPE, text=True, check=True).stdout
+    with subprocess.Popen(helper, stdout=subprocess.PIPE, text=True, start_new_session=True) as running:
+        try:
+            answer, _ = running.communicate(timeout=PATIENCE_SECONDS)
+        except subprocess.TimeoutExpired:
+            os.killpg(running.pid, signal.SIGKILL)
+            raise ChildProcessError(f"did not end within {PATIENCE_SECONDS} s") from None
     status, wall_ns, peak_rss_bytes, user_us, system_us, faults = map(int, answer.split())
     if status:
         last = log.read_text(errors="replace").strip().splitlines()[-1:]

@@ -177,8 +177,8 @@ public:
     void on_moved(const TakenRange& taken, std::uintptr_t start, std::size_t bytes) noexcept;
     // An arena of the object allocator: slack, of no stack in particular.
     void on_arena(std::uintptr_t start, std::size_t bytes) noexcept;
-    // It goes back to the system. Which arenas become empty depends on where the few objects lie that stay: another run
-    // of the program may keep one more, or one less.
+    // An arena goes back to the system. Which ones become empty depends on where the few objects lie that stay: another
+    // run of the program may keep one more, or one less.
     void note_arena_freed(std::size_t bytes) noexcept;
     // The end of the piece that starts here, or 0.
     std::uintptr_t range_end(std::uintptr_t start) noexcept;
