@@ -97,6 +97,8 @@ def measure(command: list[str], folder: Path) -> Measured:
         except subprocess.TimeoutExpired:
             os.killpg(running.pid, signal.SIGKILL)
             raise ChildProcessError(f"did not end within {PATIENCE_SECONDS} s") from None
+    if running.returncode:
+        raise subprocess.CalledProcessError(running.returncode, helper)
     status, wall_ns, peak_rss_bytes, user_us, system_us, faults = map(int, answer.split())
     if status:
         last = log.read_text(errors="replace").strip().splitlines()[-1:]

@@ -60,12 +60,10 @@ def plain_peak(program: Path) -> int:
     "text", [BEFORE, AT, AFTER, RECALLED, FORKED], ids=["before", "at", "after", "recalled", "forked"]
 )
 def test_the_peak_is_the_plain_programs_wherever_the_tables_grow(tmp_path: Path, text: str) -> None:
-    program, path = tmp_path / "program.py", tmp_path / "c.hiw"
+    program = tmp_path / "program.py"
     program.write_text(f"{TELLS}{text}\ntell()\n")
     truth = plain_peak(program)
-    done = run_hiwater("run", "-q", "-o", path, program)
-    assert done.returncode == 0, done.stderr
-    run = hiwater.open_run(path)
+    run = recorded(program)
     capture = run.captures[-1]
     resident = capture.resident
     assert abs(resident.program_peak_bytes - truth) <= resident.error_bytes, (resident, truth)
@@ -80,18 +78,21 @@ def test_the_peak_is_the_plain_programs_wherever_the_tables_grow(tmp_path: Path,
 def test_an_arena_that_was_given_back_before_the_peak_is_part_of_the_error(tmp_path: Path) -> None:
     objects, block = "kept = [str(i) for i in range(300_000)]; del kept", "block = bytearray(80 << 20); del block"
     smallest = [
-        min(recorded(tmp_path / f"{at}.py", text).error_bytes for _ in range(3))
+        min(error_of(tmp_path / f"{at}.py", text) for _ in range(3))
         for at, text in enumerate((f"{block}; {objects}", f"{objects}; {block}"))
     ]
     assert MIB // 2 < smallest[1] - smallest[0] < 3 * MIB // 2
 
 
-def recorded(program: Path, text: str) -> hiwater.capture.Resident:
+def error_of(program: Path, text: str) -> int:
     program.write_text(text)
+    return recorded(program).captures[-1].resident.error_bytes
+
+
+def recorded(program: Path) -> hiwater.capture.Run:
     path = program.with_suffix(".hiw")
-    done = run_hiwater("run", "-q", "-o", path, program)
-    assert done.returncode == 0, done.stderr
-    return hiwater.open_run(path).captures[-1].resident
+    run_hiwater("run", "-q", "-o", path, program, check=True)
+    return hiwater.open_run(path)
 
 
 def test_the_breakdown_has_the_same_overhead(tmp_path: Path) -> None:

@@ -85,6 +85,7 @@ class Settings:
 def here(marked: bytes = _TABLE) -> Settings:
     """Return the settings for this process in its current folder. A file without `marked` has none: it is not
     parsed."""
+    # To know whether to obey the environment, two files of the kernel are read: only if there is something to obey.
     has_some = any(name.startswith(_ENVIRONMENT_PREFIX) for name in os.environ)
     environment: Mapping[str, str] = os.environ if has_some and trust.obeys_environment() else {}
     try:

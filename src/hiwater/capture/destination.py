@@ -75,11 +75,10 @@ def of_last_words(path: str | None) -> str:
 
     Raises CaptureUnwritable as `expand` and `absolute` do.
     """
-    given = os.environ.get("HIWATER_LAST_WORDS") if path is None else path
-    if path is None and given is not None and not trust.obeys_environment():
-        given = None
-    if given is not None:
-        return absolute(expand(given)) if given else ""
+    if path is None and "HIWATER_LAST_WORDS" in os.environ and trust.obeys_environment():
+        path = os.environ["HIWATER_LAST_WORDS"]
+    if path is not None:
+        return absolute(expand(path)) if path else ""
     in_pod = "KUBERNETES_SERVICE_HOST" in os.environ
     return TERMINATION_LOG if in_pod and os.access(TERMINATION_LOG, os.W_OK) else ""
 
