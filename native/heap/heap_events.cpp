@@ -238,7 +238,7 @@ template <Kind kKind>
 void* Recorder::record_biased_large(Thread& t, LiveTable::Region* region, void* block, std::size_t bytes) noexcept {
     constexpr auto kind = static_cast<std::uint32_t>(kKind);
     if (t.has_unowned && bytes >= kAsksAgain) [[unlikely]] {
-        guarded([&] { renew_wait(t); });
+        guarded([&] { renew_wait(t, bytes); });
         if (t.top->account[kind] == 0) return record_biased_rare<kKind>(t, region, block, bytes);
     }
     const std::uint32_t account = t.top->account[kind];
@@ -269,7 +269,7 @@ void* Recorder::record_locked(void* block, std::size_t bytes, Kind kind) noexcep
         bool was_behind = false;
         const bool is_recorded = at_stack(
             [&](Thread& t) {
-                if (t.has_unowned && bytes >= kAsksAgain) renew_wait(t);
+                if (t.has_unowned && bytes >= kAsksAgain) renew_wait(t, bytes);
                 const std::uint32_t account = account_at_top(t, kind);
                 if (account == 0) return remove_stale(address);  // a block of hiwater's own
                 insert_block(region, address, bytes, account);

@@ -35,7 +35,7 @@ struct ThreadStart {
     void* (*routine)(void*);
     void* argument;
     std::uint32_t node, session;
-    std::uint64_t starter;
+    hw_state starter;
     ThreadName name;
 };
 
@@ -56,6 +56,7 @@ int hook_pthread_create(pthread_t* thread, const pthread_attr_t* attributes, voi
     packed->argument = argument;
     packed->session = recorder().session();
     packed->starter = hw_own_state();
+    if (packed->starter.at == nullptr && tls.thread != nullptr) packed->starter = tls.thread->starter;
     // A Python thread has frames of its own from the first; a native one hangs under the stack that made it.
     if (in_interpreter(reinterpret_cast<const void*>(routine))) {
         name_started_thread(&packed->name);

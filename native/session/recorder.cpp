@@ -121,6 +121,7 @@ int Recorder::start(const StartOptions& options, const process::Moment* began) {
     shared_steps_left_ = kMostSteps;
     was_step_ = false;
     collections_ = hw_full_collections();
+    main_state_ = process::is_main_thread() ? hw_own_state() : hw_state{};
     collection_markers_ = 0;
     next_interval_ns_ = options.interval_ns;
     interval_ns_.store(options.interval_ns, std::memory_order_relaxed);

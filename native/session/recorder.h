@@ -198,7 +198,7 @@ public:
 
     // The node native threads started from here hang under; 0 when not recording.
     std::uint32_t thread_start_node() noexcept;
-    void adopt_thread(std::uint32_t node, std::uint32_t session, std::uint64_t starter,
+    void adopt_thread(std::uint32_t node, std::uint32_t session, const hw_state& starter,
                       const ThreadName& name) noexcept;
     // A thread has a name from now on, unless the one it has means more (NameOf).
     void name_thread(ThreadId id, const char* name, NameOf from) noexcept;
@@ -337,10 +337,12 @@ private:
     std::uint32_t opened_account(std::uint32_t node, capture::Kind kind);
     NativeStack::Joint* native_joint(Thread& t);
     std::uint32_t charged_python_node(Thread& t, NativeStack& stack);
-    bool is_owned(std::uint32_t node) const;
+    WaitedAt own_line(std::uint32_t node) const;
     std::uint64_t starter_of(ThreadId id);
-    bool find_wait(Thread& t);
-    void renew_wait(Thread& t);
+    bool find_other(Thread& t, WaitedAt* found);
+    WaitedAt find_waiting(Thread& t);
+    bool find_wait(Thread& t, std::size_t bytes);
+    void renew_wait(Thread& t, std::size_t bytes);
     std::uint32_t charged_node(Thread& t);
     std::uint32_t python_node(Thread& t);
 
@@ -560,6 +562,7 @@ private:
     static constexpr std::uint32_t kMostFalls = 64, kFallsInSlice = 2, kMostRises = 16;
     std::uint32_t falls_left_ = kMostFalls;  // slices that may still end because the total fell
     std::uint32_t rises_left_ = kMostRises;  // and because it is about to rise
+    hw_state main_state_{};                  // of the main thread, if it began the recording
     std::int64_t collections_ = 0;           // full garbage collections, at the last call of note_collections()
     std::uint64_t collection_markers_ = 0;
     static constexpr std::uint32_t kMostSteps = 256;

@@ -47,6 +47,11 @@ static inline PyThreadState* own_thread_state(void) {
     return state != NULL && !state->_status.active ? state : NULL;
 }
 
+static inline int is_running(const void* state, const PyThreadState* copied) {
+    (void)state;
+    return copied->_status.active;
+}
+
 static inline const hw_frame* attached_frame(void) { return top_of(attached_state()); }
 
 static inline const hw_frame* top_frame(const hw_memo* memo) {

@@ -2,6 +2,8 @@
 
 #include <new>
 
+#include "base/raw_calls.h"
+
 namespace hiwater {
 
 void Codes::begin(const StartOptions& options) {
@@ -17,12 +19,14 @@ void Codes::begin(const StartOptions& options) {
 void Codes::reset() noexcept {
     class_.reset();
     positions_.reset();
+    copied_.reset();
     ownership_.reset();
 }
 
 void Codes::forget_in_child() noexcept {
     ::new (static_cast<void*>(&class_)) PageVector<std::uint8_t>();
     ::new (static_cast<void*>(&positions_)) PageVector<Position>();
+    ::new (static_cast<void*>(&copied_)) PageVector<hw_copied_code>();
     ownership_.forget_in_child();
 }
 
@@ -50,14 +54,17 @@ std::uint32_t Codes::code_of(const hw_code_info& info) {
     char function[1000], file[2000];
     const std::uint32_t function_bytes = hw_str_utf8(info.qualname, function, sizeof function);
     const std::uint32_t file_bytes = hw_str_utf8(info.filename, file, sizeof file);
-    std::string_view name(file, file_bytes);
-    if (!command_.empty() && info.is_generated == 0 && name == "<string>") name = command_;
-    const capture::Owner owner =
-        info.is_generated != 0 ? capture::Owner::library : ownership_.owner_of(tree_.string(name), name);
-    const std::uint32_t code = tree_.code({function, function_bytes}, name, static_cast<std::uint32_t>(info.first_line),
-                                          capture::CodeKind::python, owner);
+    const std::uint32_t code =
+        code_of({function, function_bytes}, {file, file_bytes}, info.first_line, info.is_generated != 0);
     tree_.remember_code(info.code, code);
     return code;
+}
+
+std::uint32_t Codes::code_of(std::string_view function, std::string_view file, std::int32_t first_line,
+                             bool is_generated) {
+    if (!command_.empty() && !is_generated && file == "<string>") file = command_;
+    const capture::Owner owner = is_generated ? capture::Owner::library : ownership_.owner_of(tree_.string(file), file);
+    return tree_.code(function, file, static_cast<std::uint32_t>(first_line), capture::CodeKind::python, owner);
 }
 
 // A function is called from many parents. Its line table is read once for each line, unless another instruction took
@@ -70,9 +77,30 @@ const Codes::Position* Codes::position_of(Thread& t, const hw_slot& slot, const 
     hw_line_cursor& cursor = t.line_cursors[mix(reinterpret_cast<std::uintptr_t>(object)) % Thread::kLineCursors];
     if (!hw_frame_describe(&slot, &cursor, &info)) return nullptr;
     const std::uint32_t code = code_of(info);
-    const auto kind = static_cast<std::uint8_t>(class_of(code) | (info.is_generated != 0 ? kGenerated : 0));
-    position = {slot.instr, generation, code, static_cast<std::uint32_t>(info.line), kind};
+    position = {slot.instr, generation, code, static_cast<std::uint32_t>(info.line),
+                kind_of(code, info.is_generated != 0)};
     return &position;
+}
+
+int Codes::copy(void* into, const void* from, std::size_t bytes) noexcept {
+    return platform::copy_own(into, from, bytes) ? 1 : 0;
+}
+
+// The code object may be dead by now, unless it is one that we know: its death would tell us. So nothing is kept of
+// others.
+const Codes::Position* Codes::position_of_waiting(const void* object, const void* instr) {
+    const std::uint32_t generation = code_generation(instr).load(std::memory_order_relaxed);
+    Position& position = positions_[place_of(instr)];
+    if (position.instr == instr && position.generation == generation) return &position;
+    if (copied_.size() == 0) copied_.resize(1);
+    hw_copied_code& info = copied_[0];
+    if (hw_describe_copied(object, instr, copy, &info) == 0) return nullptr;
+    const std::uint32_t known = tree_.known_code(object);
+    const std::uint32_t code = known != 0 ? known
+                                          : code_of({info.function, info.function_bytes}, {info.file, info.file_bytes},
+                                                    info.first_line, info.is_generated != 0);
+    waiting_ = {instr, generation, code, static_cast<std::uint32_t>(info.line), kind_of(code, info.is_generated != 0)};
+    return known != 0 ? &(position = waiting_) : &waiting_;
 }
 
 }  // namespace hiwater

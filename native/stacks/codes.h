@@ -30,6 +30,10 @@ public:
 
     // What the instruction of a slot is part of; null where a frame that stands there does not count.
     const Position* position_of(Thread& t, const hw_slot& slot, const void* object);
+    // The same for a frame of a thread that waits, of which only the kernel may read.
+    const Position* position_of_waiting(const void* object, const void* instr);
+    // Copies memory that may be gone: a hw_copy.
+    static int copy(void* into, const void* from, std::size_t bytes) noexcept;
     // position_of() is asked for it next.
     void expect(const hw_slot& slot) const noexcept { __builtin_prefetch(&positions_[place_of(slot.instr)]); }
     void reset() noexcept;
@@ -38,6 +42,10 @@ public:
 
 private:
     std::uint32_t code_of(const hw_code_info& info);
+    std::uint32_t code_of(std::string_view function, std::string_view file, std::int32_t first_line, bool is_generated);
+    std::uint8_t kind_of(std::uint32_t code, bool is_generated) {
+        return static_cast<std::uint8_t>(class_of(code) | (is_generated ? kGenerated : 0));
+    }
     std::uint8_t classify(std::string_view function, std::string_view file) const noexcept;
     std::uint8_t class_of(std::uint32_t code);
 
@@ -52,6 +60,9 @@ private:
     Ownership ownership_;
     PageVector<std::uint8_t> class_;  // by code; 0x80: known
     PageVector<Position> positions_;  // met lately, each in the one place there is for it
+    // Of a frame of a thread that waits: what was copied, and the position where it may be kept no longer.
+    PageVector<hw_copied_code> copied_;  // one
+    Position waiting_{};
 };
 
 }  // namespace hiwater

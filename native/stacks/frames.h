@@ -8,6 +8,7 @@
 #ifndef HIWATER_FRAMES_H
 #define HIWATER_FRAMES_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #ifdef __cplusplus
@@ -107,9 +108,14 @@ uintptr_t hw_code_bytes(const void* code);
  * object may have died. */
 int hw_frame_describe(const hw_slot* slot, hw_line_cursor* cursor, hw_code_info* info);
 
-/* The state of the interpreter that the calling thread, which holds the GIL, runs in, by a number that no other state
- * gets; 0 without the GIL. */
-uint64_t hw_own_state(void);
+/* A state of the interpreter: where it is, and a number that no other state gets. */
+typedef struct {
+    const void* at; /* NULL: none */
+    uint64_t id;
+} hw_state;
+
+/* The state of the calling thread, with or without the GIL. */
+hw_state hw_own_state(void);
 
 /* The frames of another state of the same interpreter, from the innermost one to the root, until `visit` returns other
  * than 0. State 0 is the oldest, which is the main thread's. Its thread stands still meanwhile, for the caller holds
@@ -117,6 +123,22 @@ uint64_t hw_own_state(void);
  * -1 where the calling thread does not hold the GIL. */
 typedef int (*hw_visit_slot)(const hw_slot* slot, void* context);
 int hw_frames_of_other(uint64_t state, hw_visit_slot visit, void* context, unsigned long* thread);
+
+/* The same for a thread that waits, from any thread and without the GIL. The thread may run again at any moment, so
+ * `copy` copies what is read: 1 where all of it was there. Only addresses are visited: of what may be a code object,
+ * and of the instruction. Returns 1; 0 where there is no such state any more, or it runs. */
+typedef int (*hw_copy)(void* into, const void* from, size_t bytes);
+typedef int (*hw_visit_copied)(const void* code, const void* instr, void* context);
+int hw_frames_of_waiting(hw_state state, hw_copy copy, hw_visit_copied visit, void* context);
+
+/* What hw_code_info has, of such a frame. */
+typedef struct {
+    char function[1000], file[2000];
+    uint32_t function_bytes, file_bytes;
+    int32_t first_line, line, is_generated;
+    uint64_t room[264]; /* for what is copied */
+} hw_copied_code;
+int hw_describe_copied(const void* code, const void* instr, hw_copy copy, hw_copied_code* to);
 
 /* How often the main interpreter has collected the garbage of its oldest generation, which is all of it. From any
  * thread, without the GIL; -1 once the interpreter is being finalized. */

@@ -27,6 +27,11 @@ static inline const hw_frame* top_of(const PyThreadState* state) {
     return state == NULL || state->cframe == NULL ? NULL : state->cframe->current_frame;
 }
 
+static inline int is_running(const void* state, const PyThreadState* copied) {
+    (void)copied;
+    return state == (const void*)attached_state();
+}
+
 static inline const hw_frame* attached_frame(void) { return top_of(attached_state()); }
 
 /* Which memo saw a state attached last. Under the GIL. Two states at one place: the later one counts. */

@@ -231,7 +231,7 @@ void Recorder::name_thread(ThreadId id, const char* name, NameOf from) noexcept 
     });
 }
 
-void Recorder::adopt_thread(std::uint32_t node, std::uint32_t session, std::uint64_t starter,
+void Recorder::adopt_thread(std::uint32_t node, std::uint32_t session, const hw_state& starter,
                             const ThreadName& name) noexcept {
     if (!recording()) return;
     BusyGuard busy;

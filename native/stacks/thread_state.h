@@ -128,6 +128,9 @@ struct Thread {
         return end;
     }
 
+    // A native thread, which hangs under the stack that started it.
+    bool is_below_start() const noexcept { return base != root; }
+
     LockTicket ticket;
     // What follows is of a sampled recording.
     sampling::Random random;
@@ -146,10 +149,10 @@ struct Thread {
     Edge no_frames;         // the thread outside any Python frame
     std::uintptr_t last_block;  // of this thread's last allocation
     ThreadId id;                // 0 for the state of a thread that has ended
-    std::uint64_t
-        starter;  // of a Python thread: the state of who started it (hw_own_state()), 0 where that is not known
+    hw_state starter;           // of the thread that started it, where that is known
+    std::uint64_t asked_ns;     // when it was last found where that one waits
     bool is_main;
-    bool has_unowned;         // it allocated on a stack without a line of the user's
+    bool has_unowned;         // it allocated where another thread's line may count
     WaitedAt waits_at;        // where the thread stood that waits for this one, as last seen
     std::uint32_t wait_code;  // of kind `wait`, for that line; 0: none
     ThreadName name;

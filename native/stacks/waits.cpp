@@ -1,6 +1,7 @@
 // Where a thread stands that waits for another. On the stacks of a library's own threads, such as those of a pool, no
 // line is the user's: their memory is charged to a node below the stack, with the line at which the thread stood that
-// started this thread, or the main thread.
+// started this thread, or the main thread. A native thread stands below the line that started it. As one of a pool it
+// works for other lines later: for those at which its starter waits then.
 #include <algorithm>
 #include <string_view>
 
@@ -14,6 +15,9 @@ using capture::Owner;
 namespace {
 
 constexpr int kMostStarters = 4;
+// To ask without the GIL takes some microseconds, so smaller blocks do it once in this time.
+constexpr std::size_t kAlwaysAsks = 1 << 20;
+constexpr std::uint64_t kAskedNs = 1'000'000;
 
 struct Standing {
     Codes& codes;
@@ -24,7 +28,9 @@ struct Standing {
     // Whether the line was found. The frame's thread does not run: the caller has the GIL.
     bool visit(const hw_slot& slot) {
         const void* const object = hw_slot_code(&slot);
-        const Codes::Position* const at = object == nullptr ? nullptr : codes.position_of(asker, slot, object);
+        return visit(object == nullptr ? nullptr : codes.position_of(asker, slot, object));
+    }
+    bool visit(const Codes::Position* at) {
         if (at == nullptr || (at->kind & (Codes::kInternal | Codes::kOwn)) != 0) return false;
         const auto owner = static_cast<Owner>(tree.code_record(at->code).owner);
         if (owner == Owner::own) own = {at->code, at->line};
@@ -36,39 +42,70 @@ struct Standing {
 
 }  // namespace
 
-bool Recorder::is_owned(std::uint32_t node) const {
+// The line of the user's that a node is below; none where none is.
+WaitedAt Recorder::own_line(std::uint32_t node) const {
+    WaitedAt run;
     while (node != 0) {
         const capture::NodeRecord& record = tree_.node(node);
         const auto owner = static_cast<Owner>(tree_.code_record(record.code).owner);
-        if (owner == Owner::own || owner == Owner::run) return true;
-        if (record.parent >= node) return false;  // somebody else wrote that: it could lead round in a circle
+        if (owner == Owner::own) return {record.code, record.line};
+        if (owner == Owner::run && run.code == 0) run = {record.code, record.line};
+        if (record.parent >= node) break;  // somebody else wrote that: it could lead round in a circle
         node = record.parent;
     }
-    return false;
+    return run;
 }
 
 // The state of the thread that started another one; 0 where that is not known. Under the lock.
 std::uint64_t Recorder::starter_of(ThreadId id) {
     UninterruptedHold hold(pool_lock_);
     for (const Thread* t = all_; t != nullptr; t = t->next_of_all)
-        if (t->id == id) return t->starter;
+        if (t->id == id) return t->starter.id;
     return 0;
 }
 
-// Only where the thread has the GIL: else what it found last stays. Under the lock.
-bool Recorder::find_wait(Thread& t) {
+// Asks the interpreter, with the GIL. False without it.
+bool Recorder::find_other(Thread& t, WaitedAt* found) {
     Standing standing{codes_, tree_, t};
     const auto visit = [](const hw_slot* slot, void* at) {
         return static_cast<int>(static_cast<Standing*>(at)->visit(*slot));
     };
     unsigned long thread = 0;
-    std::uint64_t state = t.starter;
+    std::uint64_t state = t.starter.id;
     for (int i = 0; i < kMostStarters && state != 0 && standing.line().code == 0;
          ++i, state = thread == 0 ? 0 : starter_of(thread))
         if (hw_frames_of_other(state, visit, &standing, &thread) < 0) return false;
     if (standing.line().code == 0 && hw_frames_of_other(0, visit, &standing, &thread) < 0) return false;
-    const WaitedAt found = standing.line();
-    if (found.code == t.waits_at.code && found.line == t.waits_at.line) return false;
+    *found = standing.line();
+    return true;
+}
+
+// Without the GIL: where the starter waits, and for a thread that is below no line else the main thread.
+WaitedAt Recorder::find_waiting(Thread& t) {
+    if (are_calls_filtered()) return {};
+    Standing standing{codes_, tree_, t};
+    const auto visit = [](const void* code, const void* instr, void* at) {
+        Standing& found = *static_cast<Standing*>(at);
+        return static_cast<int>(found.visit(found.codes.position_of_waiting(code, instr)));
+    };
+    const ErrnoKept kept;
+    for (const hw_state& state : {t.starter, t.is_below_start() ? hw_state{} : main_state_})
+        if (standing.line().code == 0) hw_frames_of_waiting(state, Codes::copy, visit, &standing);
+    return standing.line();
+}
+
+// Whether it waits at another line than was found last, for a block of that size. Under the lock.
+bool Recorder::find_wait(Thread& t, std::size_t bytes) {
+    WaitedAt found;
+    if (!find_other(t, &found)) {
+        const std::uint64_t now = now_ns();
+        if (bytes < kAlwaysAsks && now - t.asked_ns < kAskedNs) return false;
+        t.asked_ns = now;
+        found = find_waiting(t);
+        if (found.code == 0 && !t.is_below_start()) return false;  // what was found last stays
+    }
+    if (t.is_below_start() && found == own_line(t.base)) found = {};
+    if (found == t.waits_at) return false;
     t.waits_at = found;
     t.wait_code = 0;
     if (found.code == 0) return true;
@@ -84,9 +121,10 @@ bool Recorder::find_wait(Thread& t) {
 
 // A large block is charged to where the thread is waited for now, and so is what follows on the stacks that it has met.
 // Under the lock.
-void Recorder::renew_wait(Thread& t) {
-    if (!find_wait(t)) return;
-    for (Thread::Edge& edge : t.edges) edge.forget_accounts();
+void Recorder::renew_wait(Thread& t, std::size_t bytes) {
+    if (!find_wait(t, bytes)) return;
+    if (!t.is_below_start() || own_line(t.base).code == 0)  // else only what it does outside of Python
+        for (Thread::Edge& edge : t.edges) edge.forget_accounts();
     t.no_frames.forget_accounts();
     if (t.native != nullptr) t.native->session = t.native->known_below = 0;
 }
@@ -94,9 +132,10 @@ void Recorder::renew_wait(Thread& t) {
 // The node that the Python stack in t.top is charged to. Under the lock.
 std::uint32_t Recorder::python_node(Thread& t) {
     const std::uint32_t node = t.top->node();
-    if (t.is_main || is_owned(node)) return node;
+    const bool works_for_others = t.is_below_start() && t.top == &t.no_frames;
+    if (t.is_main || (!works_for_others && own_line(node).code != 0)) return node;
     t.has_unowned = true;
-    find_wait(t);
+    find_wait(t, kAlwaysAsks);
     return t.wait_code == 0 ? node : tree_.child(node, t.wait_code, t.waits_at.line);
 }
 

@@ -15,6 +15,8 @@ inline constexpr std::size_t kAsksAgain = 64 * 1024;
 
 struct WaitedAt {
     std::uint32_t code = 0, line = 0;
+
+    bool operator==(const WaitedAt&) const = default;
 };
 
 }  // namespace hiwater

@@ -5,6 +5,7 @@
  *                     NULL
  *   top_frame_if_attached(memo)  the same, or NULL where that takes more than a few loads
  *   top_frame_with_gil(memo)  the same for a thread that holds the GIL, where a quick check can show it, and else NULL
+ *   is_running(state, copied)  whether a state, of which `copied` is a copy, is attached to a thread
  *   see_attached(memo)  of a thread that holds the GIL: the attached state is now its own
  *   loop_anchor(memo)  where the innermost loop on the calling thread keeps something in its C frame, or NULL
  *   may_tag(memo)    whether the frames of the memo can run on no other thread now: their state is attached to this one
@@ -504,9 +505,9 @@ int64_t hw_full_collections(void) {
     return interpreter == NULL ? -1 : full_collections(interpreter);
 }
 
-uint64_t hw_own_state(void) {
-    const PyThreadState* const own = state_with_gil();
-    return own == NULL ? 0 : own->id;
+hw_state hw_own_state(void) {
+    const PyThreadState* const own = Py_IsInitialized() ? PyGILState_GetThisThreadState() : NULL;
+    return own == NULL ? (hw_state){NULL, 0} : (hw_state){own, own->id};
 }
 
 int hw_frames_of_other(uint64_t state, hw_visit_slot visit, void* context, unsigned long* thread) {
@@ -563,5 +564,7 @@ uint32_t hw_str_utf8(const void* str, char* buffer, uint32_t size) {
     }
     return used;
 }
+
+#include "waiting_frames.h"
 
 #endif

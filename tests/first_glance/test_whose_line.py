@@ -13,6 +13,7 @@ import pytest
 
 import hiwater
 from children import run_hiwater
+from compiled import library
 from hiwater.analysis.user_lines import Group, rank_lines
 from hiwater.capture import ownership
 from hiwater.recording import own_code
@@ -345,6 +346,46 @@ def test_each_line_that_waits_has_what_was_done_for_it(place: Place, sample: tup
     capture.check()
     text = run_hiwater("report", "a.hiw", folder=place.folder, check=True).stdout
     assert "  waited for at program.py:8 " in text
+
+
+@needs_engine
+@pytest.mark.parametrize("sample", [(), ("--sample", "64KiB")], ids=["exact", "sampled"])
+def test_a_native_thread_works_for_the_line_that_waits_for_it(place: Place, sample: tuple[str, ...]) -> None:
+    """Such threads are below the line that started them. It counts where the starter does not wait, because it keeps
+    the GIL, and where it has ended."""
+    place.write(
+        "program.py",
+        f"""
+import ctypes, threading
+pool, keeps_gil = (kind({str(library("workers"))!r}) for kind in (ctypes.CDLL, ctypes.PyDLL))
+def start(number):
+    pool.start_worker(number, None)
+    pool.worker_allocates(number, {SIZE})
+def heavy():
+    pool.worker_allocates(0, 5 * {SIZE})
+def deep(function, depth):
+    return deep(function, depth - 1) if depth else function()
+start(0)
+deep(heavy, 60)
+keeps_gil.worker_allocates(0, {SIZE})
+small = [pool.worker_allocates(0, size) for size in [{SIZE} // 20] * 10 + [3000] * 3000]
+thread = threading.Thread(target=start, args=(1,))
+thread.start()
+thread.join()
+pool.worker_allocates(1, {SIZE})
+""",
+    )
+    said = place.headline("program.py", options=sample)
+    assert re.match(r"most waited for at program\.py:8 in heavy: 100\.\d MiB", said), said
+    capture = hiwater.open(place.folder / "a.hiw")
+    sizes: dict[tuple[Group, int], int] = {}
+    for row in rank_lines(capture.tables, capture.end.holdings()).lines:
+        blocks = round(row.bytes / SIZE)
+        if blocks:
+            sizes[row.group, row.frame.line] = blocks
+    waited = {(Group.waited, line): blocks for line, blocks in ((6, 2), (8, 5), (14, 1))}
+    assert sizes == {(Group.line, 5): 2, **waited}
+    capture.check()
 
 
 @needs_engine

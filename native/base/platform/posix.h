@@ -58,6 +58,8 @@ inline constexpr std::size_t kPageBytes = 16384;
 inline constexpr std::size_t kPageBytes = 4096;
 #endif
 
+inline bool copy_own(void*, const void*, std::size_t) noexcept { return false; }
+
 // --- pages
 
 inline bool put_pages(void*, std::size_t) noexcept { return false; }
