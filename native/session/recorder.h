@@ -340,6 +340,8 @@ private:
     WaitedAt own_line(std::uint32_t node) const;
     std::uint64_t starter_of(ThreadId id);
     bool find_other(Thread& t, WaitedAt* found);
+    WaitedAt line_of_waiting(Thread& t, const hw_state& state);
+    WaitedAt only_line_of_waiting(Thread& t);
     WaitedAt find_waiting(Thread& t);
     bool find_wait(Thread& t, std::size_t bytes);
     void renew_wait(Thread& t, std::size_t bytes);

@@ -131,6 +131,9 @@ typedef int (*hw_copy)(void* into, const void* from, size_t bytes);
 typedef int (*hw_visit_copied)(const void* code, const void* instr, void* context);
 int hw_frames_of_waiting(hw_state state, hw_copy copy, hw_visit_copied visit, void* context);
 
+/* Such states of the main interpreter, the newest first. Returns how many, up to `most`. */
+uint32_t hw_waiting_states(hw_state* states, uint32_t most, hw_copy copy);
+
 /* What hw_code_info has, of such a frame. */
 typedef struct {
     char function[1000], file[2000];

@@ -44,6 +44,17 @@ int hw_frames_of_waiting(hw_state of, hw_copy copy, hw_visit_copied visit, void*
     return 1;
 }
 
+uint32_t hw_waiting_states(hw_state* states, uint32_t most, hw_copy copy) {
+    PyThreadState state;
+    uint32_t count = 0;
+    const PyThreadState* at = PyInterpreterState_ThreadHead(PyInterpreterState_Main());
+    for (uint32_t left = 4 * most; at != NULL && left != 0 && count != most; --left, at = state.next) {
+        if (!copy(&state, at, sizeof state)) break;
+        if (!is_running(at, &state)) states[count++] = (hw_state){at, state.id};
+    }
+    return count;
+}
+
 static uint32_t copied_text(const void* str, hw_copy copy, hw_copied_code* to, char* out, uint32_t size) {
     PyASCIIObject* const head = (PyASCIIObject*)to->room;
     if (!copy(head, str, sizeof *head) || Py_TYPE((PyObject*)head) != &PyUnicode_Type || !head->state.compact) return 0;

@@ -15,6 +15,7 @@ using capture::Owner;
 namespace {
 
 constexpr int kMostStarters = 4;
+constexpr std::uint32_t kMostOthers = 16;
 // To ask without the GIL takes some microseconds, so smaller blocks do it once in this time.
 constexpr std::size_t kAlwaysAsks = 1 << 20;
 constexpr std::uint64_t kAskedNs = 1'000'000;
@@ -80,18 +81,39 @@ bool Recorder::find_other(Thread& t, WaitedAt* found) {
     return true;
 }
 
-// Without the GIL: where the starter waits, and for a thread that is below no line else the main thread.
-WaitedAt Recorder::find_waiting(Thread& t) {
-    if (are_calls_filtered()) return {};
+// Where the thread of a state waits. Needs no GIL.
+WaitedAt Recorder::line_of_waiting(Thread& t, const hw_state& state) {
     Standing standing{codes_, tree_, t};
     const auto visit = [](const void* code, const void* instr, void* at) {
         Standing& found = *static_cast<Standing*>(at);
         return static_cast<int>(found.visit(found.codes.position_of_waiting(code, instr)));
     };
-    const ErrnoKept kept;
-    for (const hw_state& state : {t.starter, t.is_below_start() ? hw_state{} : main_state_})
-        if (standing.line().code == 0) hw_frames_of_waiting(state, Codes::copy, visit, &standing);
+    hw_frames_of_waiting(state, Codes::copy, visit, &standing);
     return standing.line();
+}
+
+// The one line at which threads beside the main thread wait; none where there are several.
+WaitedAt Recorder::only_line_of_waiting(Thread& t) {
+    hw_state states[kMostOthers];
+    const std::uint32_t count = hw_waiting_states(states, kMostOthers, Codes::copy);
+    WaitedAt only;
+    for (std::uint32_t i = 0; i < count; ++i) {
+        const WaitedAt line = states[i].id == main_state_.id ? WaitedAt() : line_of_waiting(t, states[i]);
+        if (line.code == 0) continue;
+        if (only.code != 0 && only != line) return {};
+        only = line;
+    }
+    return only;
+}
+
+// Without the GIL: where the starter waits. That may have ended, or have other work, as where threads of a server share
+// a native pool: then the line of another thread, and last the main thread's.
+WaitedAt Recorder::find_waiting(Thread& t) {
+    if (are_calls_filtered()) return {};
+    const ErrnoKept kept;
+    WaitedAt found = line_of_waiting(t, t.starter);
+    if (found.code == 0 && t.is_below_start()) found = only_line_of_waiting(t);
+    return found.code != 0 ? found : line_of_waiting(t, main_state_);
 }
 
 // Whether it waits at another line than was found last, for a block of that size. Under the lock.

@@ -73,6 +73,27 @@ int end_worker(size_t number) {
     return pthread_join(workers[number].thread, NULL);
 }
 
+// Allocates as fast as it can, until it is told to end.
+static volatile int is_to_end;
+static pthread_t hasty;
+
+static void* hasten(void* unused) {
+    (void)unused;
+    for (size_t count = 0; !is_to_end; ++count) {
+        char* volatile block = malloc(count % 64 == 0 ? 1 << 20 : 1 << 16);
+        block[0] = 1;
+        free(block);
+    }
+    return NULL;
+}
+
+int start_hasty_worker(void) { return pthread_create(&hasty, NULL, hasten, NULL); }
+
+int end_hasty_worker(void) {
+    is_to_end = 1;
+    return pthread_join(hasty, NULL);
+}
+
 int rename_thread(size_t id, const char* name) { return pthread_setname_np((pthread_t)id, name); }
 int rename_me(const char* name) { return prctl(PR_SET_NAME, name, 0, 0, 0); }
 

@@ -26,6 +26,11 @@ def make(size):
 
 def call(function, *arguments):
     return function(*arguments)
+
+def serve(requests):
+    for request in iter(requests.get, None):
+        request()
+        requests.task_done()
 """
 SIZE = 20 << 20
 
@@ -351,12 +356,13 @@ def test_each_line_that_waits_has_what_was_done_for_it(place: Place, sample: tup
 @needs_engine
 @pytest.mark.parametrize("sample", [(), ("--sample", "64KiB")], ids=["exact", "sampled"])
 def test_a_native_thread_works_for_the_line_that_waits_for_it(place: Place, sample: tuple[str, ...]) -> None:
-    """Such threads are below the line that started them. It counts where the starter does not wait, because it keeps
-    the GIL, and where it has ended."""
+    """Such threads are below the line that started them. It counts where nobody waits: the caller keeps the GIL. Their
+    starter may have ended, or be idle: then another thread waits."""
     place.write(
         "program.py",
         f"""
-import ctypes, threading
+import ctypes, queue, threading
+import library
 pool, keeps_gil = (kind({str(library("workers"))!r}) for kind in (ctypes.CDLL, ctypes.PyDLL))
 def start(number):
     pool.start_worker(number, None)
@@ -373,19 +379,59 @@ thread = threading.Thread(target=start, args=(1,))
 thread.start()
 thread.join()
 pool.worker_allocates(1, {SIZE})
+def request():
+    pool.worker_allocates(2, 2 * {SIZE})
+for work in (lambda: pool.start_worker(2, None), request):
+    requests = queue.Queue()
+    threading.Thread(target=library.serve, args=(requests,), daemon=True).start()
+    requests.put(work)
+    requests.join()
 """,
     )
     said = place.headline("program.py", options=sample)
-    assert re.match(r"most waited for at program\.py:8 in heavy: 100\.\d MiB", said), said
+    assert re.match(r"most waited for at program\.py:9 in heavy: 100\.\d MiB", said), said
     capture = hiwater.open(place.folder / "a.hiw")
     sizes: dict[tuple[Group, int], int] = {}
     for row in rank_lines(capture.tables, capture.end.holdings()).lines:
         blocks = round(row.bytes / SIZE)
         if blocks:
             sizes[row.group, row.frame.line] = blocks
-    waited = {(Group.waited, line): blocks for line, blocks in ((6, 2), (8, 5), (14, 1))}
-    assert sizes == {(Group.line, 5): 2, **waited}
+    waited = {(Group.waited, line): blocks for line, blocks in ((7, 2), (9, 5), (15, 1), (19, 1), (21, 2))}
+    assert sizes == {(Group.line, 6): 1, **waited}
     capture.check()
+
+
+@needs_engine
+@pytest.mark.parametrize("sample", [(), ("--sample", "64KiB")], ids=["exact", "sampled"])
+def test_frames_may_go_while_a_native_thread_reads_them(place: Place, sample: tuple[str, ...]) -> None:
+    """Threads start and end, and wait in code that lives as long as they do."""
+    place.write(
+        "program.py",
+        f"""
+import ctypes, sys, threading, time
+pool = ctypes.CDLL({str(library("workers"))!r})
+TEXT = '''
+def waits(depth):
+    return waits(depth - 1) if depth else time.sleep(0.0002)
+for depth in range(8):
+    waits(depth)
+'''
+threading.Thread(target=pool.start_hasty_worker).start()
+end = time.monotonic() + 1.5
+while time.monotonic() < end:
+    codes = [compile("\\n" * number + TEXT, f"file {{number}}.py", "exec") for number in range(4)]
+    threads = [threading.Thread(target=exec, args=(code, {{"time": time}})) for code in codes]
+    del codes
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+print(pool.end_hasty_worker())
+""",
+    )
+    done = run_hiwater("run", *sample, "-o", "a.hiw", "program.py", folder=place.folder, check=True)
+    assert done.stdout == "0\n"
+    hiwater.open(place.folder / "a.hiw").check()
 
 
 @needs_engine
