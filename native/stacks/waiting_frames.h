@@ -3,7 +3,7 @@
 #ifndef HIWATER_WAITING_FRAMES_H
 #define HIWATER_WAITING_FRAMES_H
 
-enum { HW_MOST_WAITING_FRAMES = 500 };
+enum { HW_MOST_WAITING_FRAMES = 500, HW_MOST_WINDOWS = 4096 };
 
 static const hw_frame* copied_top(const PyThreadState* state, hw_copy copy) {
 #if PY_VERSION_HEX < 0x030d0000
@@ -47,7 +47,8 @@ int hw_frames_of_waiting(hw_state of, hw_copy copy, hw_visit_copied visit, void*
 uint32_t hw_waiting_states(hw_state* states, uint32_t most, hw_copy copy) {
     PyThreadState state;
     uint32_t count = 0;
-    const PyThreadState* at = PyInterpreterState_ThreadHead(PyInterpreterState_Main());
+    PyInterpreterState* const interpreter = PyInterpreterState_Main(); /* NULL once it is finalized */
+    const PyThreadState* at = interpreter == NULL ? NULL : PyInterpreterState_ThreadHead(interpreter);
     for (uint32_t left = 4 * most; at != NULL && left != 0 && count != most; --left, at = state.next) {
         if (!copy(&state, at, sizeof state)) break;
         if (!is_running(at, &state)) states[count++] = (hw_state){at, state.id};
@@ -55,15 +56,18 @@ uint32_t hw_waiting_states(hw_state* states, uint32_t most, hw_copy copy) {
     return count;
 }
 
+/* The object may become another one between two copies: what the first one said of it counts. */
 static uint32_t copied_text(const void* str, hw_copy copy, hw_copied_code* to, char* out, uint32_t size) {
-    PyASCIIObject* const head = (PyASCIIObject*)to->room;
-    if (!copy(head, str, sizeof *head) || Py_TYPE((PyObject*)head) != &PyUnicode_Type || !head->state.compact) return 0;
-    const size_t before = head->state.ascii ? sizeof(PyASCIIObject) : sizeof(PyCompactUnicodeObject);
-    const size_t most = (sizeof to->room - before) / head->state.kind, length = (size_t)head->length;
-    const size_t taken = length < most ? length : most;
-    if (!copy(head, str, before + taken * head->state.kind)) return 0;
-    head->length = (Py_ssize_t)taken;
-    return hw_str_utf8(head, out, size);
+    PyASCIIObject head;
+    if (!copy(&head, str, sizeof head) || Py_TYPE((PyObject*)&head) != &PyUnicode_Type || !head.state.compact) return 0;
+    const size_t width = head.state.kind, length = (size_t)head.length;
+    if (width != 1 && width != 2 && width != 4) return 0;
+    const size_t before = head.state.ascii ? sizeof(PyASCIIObject) : sizeof(PyCompactUnicodeObject);
+    const size_t most = (sizeof to->room - before) / width, taken = length < most ? length : most;
+    if (!copy(to->room, str, before + taken * width)) return 0;
+    head.length = (Py_ssize_t)taken;
+    memcpy(to->room, &head, sizeof head);
+    return hw_str_utf8(to->room, out, size);
 }
 
 /* As line_at(). */
@@ -76,7 +80,7 @@ static int32_t copied_line(const PyCodeObject* code, int32_t offset, hw_copy cop
     const char* from = (const char*)code->co_linetable + offsetof(PyBytesObject, ob_sval);
     const char* const end = from + Py_SIZE((PyObject*)&head);
     hw_line_cursor cursor = {code, NULL, 0, 0, code->co_firstlineno, -1};
-    while (from < end) {
+    for (int windows = 0; from < end && windows != HW_MOST_WINDOWS; ++windows) {
         const size_t left = (size_t)(end - from), count = left < sizeof to->room ? left : sizeof to->room;
         if (!copy(to->room, from, count)) return -1;
         const unsigned char *const window = (const unsigned char*)to->room, *const limit = window + count;

@@ -33,6 +33,7 @@ def serve(requests):
         requests.task_done()
 """
 SIZE = 20 << 20
+LONG = "\n".join(["    x = 1"] * 2000)
 
 
 class Place:
@@ -386,6 +387,10 @@ for work in (lambda: pool.start_worker(2, None), request):
     threading.Thread(target=library.serve, args=(requests,), daemon=True).start()
     requests.put(work)
     requests.join()
+def long():
+{LONG}
+    pool.worker_allocates(0, 3 * {SIZE})
+long()
 """,
     )
     said = place.headline("program.py", options=sample)
@@ -396,7 +401,10 @@ for work in (lambda: pool.start_worker(2, None), request):
         blocks = round(row.bytes / SIZE)
         if blocks:
             sizes[row.group, row.frame.line] = blocks
-    waited = {(Group.waited, line): blocks for line, blocks in ((7, 2), (9, 5), (15, 1), (19, 1), (21, 2))}
+    waited = {
+        (Group.waited, line): blocks
+        for line, blocks in ((7, 2), (9, 5), (15, 1), (19, 1), (21, 2), (28 + LONG.count("x"), 3))
+    }
     assert sizes == {(Group.line, 6): 1, **waited}
     capture.check()
 
