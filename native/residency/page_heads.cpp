@@ -13,8 +13,7 @@ namespace hiwater::residency {
 
 bool PageHeads::works() noexcept {
     char from = 1, to = 0;
-    const iovec there{&from, 1};
-    return raw::read_own(&to, 1, &there, 1) == 1;
+    return platform::copy_own(&to, &from, 1);
 }
 
 const unsigned char* PageHeads::at(std::uintptr_t page, std::uintptr_t end) noexcept {

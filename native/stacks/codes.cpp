@@ -82,10 +82,6 @@ const Codes::Position* Codes::position_of(Thread& t, const hw_slot& slot, const 
     return &position;
 }
 
-int Codes::copy(void* into, const void* from, std::size_t bytes) noexcept {
-    return platform::copy_own(into, from, bytes) ? 1 : 0;
-}
-
 // The code object may be dead by now, unless it is one that we know: its death would tell us. So nothing is kept of
 // others.
 const Codes::Position* Codes::position_of_waiting(const void* object, const void* instr) {
@@ -94,7 +90,7 @@ const Codes::Position* Codes::position_of_waiting(const void* object, const void
     if (position.instr == instr && position.generation == generation) return &position;
     if (copied_.size() == 0) copied_.resize(1);
     hw_copied_code& info = copied_[0];
-    if (hw_describe_copied(object, instr, copy, &info) == 0) return nullptr;
+    if (hw_describe_copied(object, instr, platform::copy_own, &info) == 0) return nullptr;
     const std::uint32_t known = tree_.known_code(object);
     const std::uint32_t code = known != 0 ? known
                                           : code_of({info.function, info.function_bytes}, {info.file, info.file_bytes},

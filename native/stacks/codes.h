@@ -32,8 +32,6 @@ public:
     const Position* position_of(Thread& t, const hw_slot& slot, const void* object);
     // The same for a frame of a thread that waits, of which only the kernel may read.
     const Position* position_of_waiting(const void* object, const void* instr);
-    // Copies memory that may be gone: a hw_copy.
-    static int copy(void* into, const void* from, std::size_t bytes) noexcept;
     // position_of() is asked for it next.
     void expect(const hw_slot& slot) const noexcept { __builtin_prefetch(&positions_[place_of(slot.instr)]); }
     void reset() noexcept;

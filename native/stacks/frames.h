@@ -8,6 +8,7 @@
 #ifndef HIWATER_FRAMES_H
 #define HIWATER_FRAMES_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -125,11 +126,11 @@ typedef int (*hw_visit_slot)(const hw_slot* slot, void* context);
 int hw_frames_of_other(uint64_t state, hw_visit_slot visit, void* context, unsigned long* thread);
 
 /* The same for a thread that waits, from any thread and without the GIL. The thread may run again at any moment, so
- * `copy` copies what is read: 1 where all of it was there. Only addresses are visited: of what may be a code object,
- * and of the instruction. Returns 1; 0 where there is no such state any more, or it runs. */
-typedef int (*hw_copy)(void* into, const void* from, size_t bytes);
+ * `copy` copies what is read: true where all of it was there. Only addresses are visited: of what may be a code object,
+ * and of the instruction. None where there is no such state any more, or it runs. */
+typedef bool (*hw_copy)(void* into, const void* from, size_t bytes);
 typedef int (*hw_visit_copied)(const void* code, const void* instr, void* context);
-int hw_frames_of_waiting(hw_state state, hw_copy copy, hw_visit_copied visit, void* context);
+void hw_frames_of_waiting(hw_state state, hw_copy copy, hw_visit_copied visit, void* context);
 
 /* Such states of the main interpreter, the newest first. Returns how many, up to `most`. */
 uint32_t hw_waiting_states(hw_state* states, uint32_t most, hw_copy copy);

@@ -31,9 +31,9 @@ static const void* copied_executable(const hw_frame* f) {
 #endif
 }
 
-int hw_frames_of_waiting(hw_state of, hw_copy copy, hw_visit_copied visit, void* context) {
+void hw_frames_of_waiting(hw_state of, hw_copy copy, hw_visit_copied visit, void* context) {
     PyThreadState state;
-    if (of.at == NULL || !copy(&state, of.at, sizeof state) || state.id != of.id || is_running(of.at, &state)) return 0;
+    if (of.at == NULL || !copy(&state, of.at, sizeof state) || state.id != of.id || is_running(of.at, &state)) return;
     hw_frame f;
     const hw_frame* at = copied_top(&state, copy);
     for (int left = HW_MOST_WAITING_FRAMES; at != NULL && left != 0; --left, at = f.previous) {
@@ -41,7 +41,6 @@ int hw_frames_of_waiting(hw_state of, hw_copy copy, hw_visit_copied visit, void*
         const void* const code = copied_executable(&f);
         if (code != NULL && visit(code, frame_instr(&f), context) != 0) break;
     }
-    return 1;
 }
 
 uint32_t hw_waiting_states(hw_state* states, uint32_t most, hw_copy copy) {

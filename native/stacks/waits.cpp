@@ -88,14 +88,14 @@ WaitedAt Recorder::line_of_waiting(Thread& t, const hw_state& state) {
         Standing& found = *static_cast<Standing*>(at);
         return static_cast<int>(found.visit(found.codes.position_of_waiting(code, instr)));
     };
-    hw_frames_of_waiting(state, Codes::copy, visit, &standing);
+    hw_frames_of_waiting(state, platform::copy_own, visit, &standing);
     return standing.line();
 }
 
-// The one line at which threads beside the main thread wait; none where there are several.
+// The line at which other threads than the main thread wait; none where they wait at different ones.
 WaitedAt Recorder::only_line_of_waiting(Thread& t) {
     hw_state states[kMostOthers];
-    const std::uint32_t count = hw_waiting_states(states, kMostOthers, Codes::copy);
+    const std::uint32_t count = hw_waiting_states(states, kMostOthers, platform::copy_own);
     WaitedAt only;
     for (std::uint32_t i = 0; i < count; ++i) {
         const WaitedAt line = states[i].id == main_state_.id ? WaitedAt() : line_of_waiting(t, states[i]);

@@ -416,7 +416,7 @@ def test_frames_may_go_while_a_native_thread_reads_them(place: Place, sample: tu
     place.write(
         "program.py",
         f"""
-import ctypes, sys, threading, time
+import ctypes, threading, time
 pool = ctypes.CDLL({str(library("workers"))!r})
 TEXT = '''
 def waits(depth):

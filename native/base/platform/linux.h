@@ -134,7 +134,7 @@ namespace hiwater::platform {
 
 inline constexpr std::size_t kPageBytes = 4096;
 
-// Copies own memory that may be gone. False where not all of it was there.
+// Copies the process's own memory, which may be gone. False where not all of it was there.
 inline bool copy_own(void* into, const void* from, std::size_t bytes) noexcept {
     const iovec there{const_cast<void*>(from), bytes};
     return raw::read_own(into, bytes, &there, 1) == static_cast<ssize_t>(bytes);
