@@ -141,8 +141,8 @@ bool Recorder::find_wait(Thread& t, std::size_t bytes) {
     return true;
 }
 
-// A large block is charged to where the thread is waited for now, and so is what follows on the stacks that it has met.
-// Under the lock.
+// A large block, or one on a stack that the thread meets first, is charged to where the thread is waited for now, and
+// so is what follows on the stacks that it has met. Under the lock.
 void Recorder::renew_wait(Thread& t, std::size_t bytes) {
     if (!find_wait(t, bytes)) return;
     if (!t.is_below_start() || own_line(t.base).code == 0)  // else only what it does outside of Python
@@ -157,7 +157,7 @@ std::uint32_t Recorder::python_node(Thread& t) {
     const bool works_for_others = t.is_below_start() && t.top == &t.no_frames;
     if (t.is_main || (!works_for_others && own_line(node).code != 0)) return node;
     t.has_unowned = true;
-    find_wait(t, kAlwaysAsks);
+    renew_wait(t, kAlwaysAsks);
     return t.wait_code == 0 ? node : tree_.child(node, t.wait_code, t.waits_at.line);
 }
 
