@@ -159,6 +159,21 @@ public:
         }
     }
 
+    // The same for the events that the threads listed. Returns whether the peak of the slice moved.
+    template <typename EachThread>
+    bool merge_in_order(EachThread each_thread) noexcept {
+        const std::int64_t peak = header_->slice_peak_bytes;
+        EventsInOrder events;
+        each_thread([&](const ThreadAccounts& thread) { events.add(thread); });
+        events.each([this](const ThreadAccounts::Event& event) {
+            const std::uint32_t id = event.account & ~(ThreadAccounts::kFreed | ThreadAccounts::kTemporary);
+            if ((event.account & ThreadAccounts::kFreed) == 0) return credit_fast(id, hot_[id].kind, event.bytes);
+            debit_fast(id, event.bytes);
+            if ((event.account & ThreadAccounts::kTemporary) != 0) count_temporary(id);
+        });
+        return header_->slice_peak_bytes != peak;
+    }
+
     void count_temporary(std::uint32_t id) noexcept { ++cold_[id].temporaries; }
 
     // From now on, until null is given, whatever goes over the accounts reads them so.

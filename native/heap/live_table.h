@@ -108,13 +108,14 @@ public:
         return true;
     }
 
-    // For threads that share the lock. Each touches the words of its own blocks alone; the count of a stretch is
-    // common. False, and nothing is done, where something is in the way, or the stretch is new.
+    // For threads that share the lock. Each touches the words of its own blocks alone; what is known of a stretch is
+    // common. False, and nothing is done, where something is in the way, or there are no words yet.
     static bool insert_shared(Region* region, std::uintptr_t address, std::uint64_t bytes,
                               std::uint32_t account) noexcept {
         std::uint64_t* const large = region->find_large(address);
         if (large == nullptr) return false;
-        const bool is_used = (__atomic_load_n(&region->stretch_at(address), __ATOMIC_RELAXED) & Region::kUsed) != 0;
+        std::uint8_t& stretch = region->stretch_at(address);
+        const bool is_used = (__atomic_load_n(&stretch, __ATOMIC_RELAXED) & Region::kUsed) != 0;
         std::uint32_t* const small = region->small_at(address);
         const std::uint64_t around = __atomic_load_n(large, __ATOMIC_RELAXED);
         if (is_used && *small != 0) return false;
@@ -123,8 +124,13 @@ public:
             put_large<true>(region, address, 0, large_word(address, bytes, account));
             return true;
         }
-        if (!is_used || (bytes > kSmallest && small[1] != 0)) return false;
+        if (!is_used && !region->has_small(address)) return false;
         if (around != 0 && offset_of(around) <= offset(address)) return false;
+        if (!is_used) {
+            claim(region, address);
+            __atomic_fetch_or(&stretch, Region::kUsed, __ATOMIC_RELEASE);
+        }
+        if (bytes > kSmallest && small[1] != 0) return false;
         write_small(small, bytes, account);
         return true;
     }
@@ -269,9 +275,10 @@ private:
 
     // How many of the stretches that get their pages together have had one.
     static int used_of(const std::uint8_t* stretches) noexcept {
-        std::uint64_t together = 0, used = 0;
-        static_assert(sizeof together == kTogether);
-        __builtin_memcpy(&together, stretches, sizeof together);
+        std::uint64_t used = 0;
+        static_assert(sizeof used == kTogether && offsetof(Region, stretch) % kTogether == 0);
+        const std::uint64_t together =  // of all at once: threads that share the lock change them
+            __atomic_load_n(reinterpret_cast<const std::uint64_t*>(stretches), __ATOMIC_RELAXED);
         __builtin_memset(&used, Region::kUsed, sizeof used);
         return std::popcount(together & used);
     }

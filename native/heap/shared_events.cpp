@@ -12,13 +12,22 @@ bool Recorder::begin_sharing() noexcept {
     if (!is_on() || sampled() || only_counters_ || native_frames_.are_wanted() || accounts_.is_peak_read())
         return false;
     shared_room_below_peak_.store(accounts_.room_below_peak(), std::memory_order_relaxed);
+    shares_in_order_ = is_peak_moving_.load(std::memory_order_relaxed);
     return true;
 }
 
 ThreadLocalAccounting::Episode Recorder::merge(const Sharing& who) noexcept {
+    static_assert(EventsInOrder::kMostThreads == Sharing::kMost);
+    const SignalsBlocked blocked;  // whoever jumps out would leave what is merged to be merged again
     Episode episode{0, 0};
-    accounts_.merge(
-        [&](const auto& visit) { who.each([&](LockTicket& ticket) { visit(Thread::of(ticket).accounts); }); });
+    const auto each_thread = [&](const auto& visit) {
+        who.each([&](LockTicket& ticket) { visit(Thread::of(ticket).accounts); });
+    };
+    if (shares_in_order_) {
+        is_peak_moving_.store(accounts_.merge_in_order(each_thread), std::memory_order_relaxed);
+    } else {
+        accounts_.merge(each_thread);
+    }
     who.each([&](LockTicket& ticket) {
         ThreadAccounts& accounts = Thread::of(ticket).accounts;
         ticket.took_part = accounts.events() != 0;
@@ -36,12 +45,13 @@ void Recorder::merge_thread_accounts() noexcept {
     Hold hold(lock_);
 }
 
-// Records a block where the stack is known and has an account, its place in the table is free, and the total stays
-// below the peak. Else returns false.
+// Records a block where the stack is known and has an account, its place in the table is free, and the thread may count
+// or list it. Else returns false.
 template <Kind kKind>
 [[gnu::always_inline]] inline bool Recorder::add_shared(Thread& t, LiveTable::Region* region, std::uintptr_t address,
                                                         std::size_t bytes) noexcept {
-    if (!is_on() || !is_up_to_date(t) || (t.has_unowned && bytes >= kAsksAgain)) return false;
+    if (!is_on() || !is_up_to_date(t)) return false;
+    if (t.has_unowned && bytes >= kAsksAgain && (hw_has_gil() || !has_asked(t, bytes))) return false;
     const auto is_new = [&t](hw_slot*) {
         hw_frames_forget(&t.memo);  // the next walk must see everything that moved
         return false;
@@ -49,13 +59,21 @@ template <Kind kKind>
     if (!find_top(t, is_new, kKind)) return false;
     const std::uint32_t account = t.top->account[static_cast<std::uint32_t>(kKind)];
     if (account == 0) return false;
-    ThreadAccounts::Entry* const entry = t.accounts.entry_of(account);
+    ThreadAccounts::Entry* const entry = shares_in_order_ ? nullptr : t.accounts.entry_of(account);
     const auto size = static_cast<std::int64_t>(bytes);
-    if (entry == nullptr || !t.accounts.may_grow(size, shared_room_below_peak_)) return false;
+    if (shares_in_order_ ? !t.accounts.may_list(bytes) : entry == nullptr) return false;
+    if (entry != nullptr && !t.accounts.may_grow(size, shared_room_below_peak_)) {
+        is_peak_moving_.store(true, std::memory_order_relaxed);
+        return false;
+    }
     const bool goes_plainly =
         bytes < LiveTable::kLargeBytes && LiveTable::insert_small_fast(region, address, bytes, account);
     if (!goes_plainly && !LiveTable::insert_shared(region, address, bytes, account)) return false;
-    t.accounts.add(*entry, size);
+    if (entry != nullptr) {
+        t.accounts.add(*entry, size);
+    } else {
+        t.accounts.list(process::monotonic_ns(), account, bytes);
+    }
     t.last_block = address;
     return true;
 }
@@ -92,15 +110,18 @@ template void* Recorder::record_shared<Kind::native>(Thread&, LiveTable::Region*
                                                            LiveTable::Place place, Block* taken) noexcept {
     const Block block = LiveTable::find_block(region, address, place);
     if (!is_on() || block.account == 0) return false;
-    ThreadAccounts::Entry* const entry = t.accounts.entry_of(block.account);
-    if (entry == nullptr) return false;
+    ThreadAccounts::Entry* const entry = shares_in_order_ ? nullptr : t.accounts.entry_of(block.account);
+    if (shares_in_order_ ? !t.accounts.may_list(block.bytes) : entry == nullptr) return false;
     LiveTable::remove_shared(region, address, place);
-    t.accounts.take(*entry, static_cast<std::int64_t>(block.bytes));
-    if (taken != nullptr) {
-        *taken = {block.account, block.bytes, session_};
-    } else if (t.last_block == address) {
-        ++entry->temporaries;
+    const bool is_temporary = taken == nullptr && t.last_block == address;
+    if (entry != nullptr) {
+        t.accounts.take(*entry, static_cast<std::int64_t>(block.bytes));
+        if (is_temporary) ++entry->temporaries;
+    } else {
+        const std::uint32_t what = ThreadAccounts::kFreed | (is_temporary ? ThreadAccounts::kTemporary : 0);
+        t.accounts.list(process::monotonic_ns(), block.account | what, block.bytes);
     }
+    if (taken != nullptr) *taken = {block.account, block.bytes, session_};
     return true;
 }
 

@@ -19,6 +19,8 @@ struct LockTicket {
 // The threads whose bias must be revoked before one thread can have the lock alone. Under the lock's mutex.
 class Sharing {
 public:
+    static constexpr std::uint32_t kMost = 64;
+
     void enlist(LockTicket& ticket) noexcept {
         if (ticket.may_share.load(std::memory_order_relaxed)) return;
         bool is_known = false;  // a known ticket may have been cleared and given to another thread
@@ -57,7 +59,7 @@ public:
     }
 
 private:
-    static constexpr std::uint32_t kMost = 64, kMaxPenalty = 6;
+    static constexpr std::uint32_t kMaxPenalty = 6;
     static constexpr std::uint64_t kWorthwhile = 1000;
 
     LockTicket* tickets_[kMost] = {};

@@ -108,6 +108,9 @@ int Recorder::start(const StartOptions& options, const process::Moment* began) {
     {
         UninterruptedHold pool(pool_lock_);
         names_.forget();
+        // A fork amid an event of its own may have left something in the child.
+        for (Thread* t = all_; t != nullptr; t = t->next_of_all)
+            if (t->accounts.events() != 0) t->accounts.clear();
     }
     shared_events_ = 0;
     lost_ = unknown_frees_ = 0;

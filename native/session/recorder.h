@@ -343,6 +343,7 @@ private:
     WaitedAt line_of_waiting(Thread& t, const hw_state& state);
     WaitedAt only_line_of_waiting(Thread& t);
     WaitedAt find_waiting(Thread& t);
+    bool has_asked(const Thread& t, std::size_t bytes) const noexcept;
     bool find_wait(Thread& t, std::size_t bytes);
     void renew_wait(Thread& t, std::size_t bytes);
     std::uint32_t charged_node(Thread& t);
@@ -596,7 +597,9 @@ private:
 
     // Allowance that threads which share the lock may still take. Relaxed: only the sum counts.
     std::atomic<std::int64_t> shared_room_below_peak_{0};
-    std::uint64_t shared_events_ = 0;  // of this recording
+    bool shares_in_order_ = false;             // threads list their events; set before they share
+    std::atomic<bool> is_peak_moving_{false};  // as threads shared last
+    std::uint64_t shared_events_ = 0;          // of this recording
 
     static constexpr std::uint64_t kFewBlocksFrom = 4096;
     std::uint64_t sample_bytes_ = 0, sample_seed_ = 0, sampling_threads_ = 0;

@@ -158,6 +158,9 @@ const void* hw_top_frame(const hw_memo* memo);
 /* The calling thread's current frame, to be compared only; NULL outside any. Needs the GIL. */
 const void* hw_current_frame(void);
 
+/* Whether the calling thread holds the GIL. */
+int hw_has_gil(void);
+
 /* The first local variable of the calling thread's current frame, borrowed, where that frame runs the function of this
  * qualified name; else NULL. Needs the GIL. */
 const void* hw_top_frame_self(const char* qualname);

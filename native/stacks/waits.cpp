@@ -116,13 +116,17 @@ WaitedAt Recorder::find_waiting(Thread& t) {
     return found.code != 0 ? found : line_of_waiting(t, main_state_);
 }
 
+// Without the GIL: whether the thread asked a moment ago, which is enough for a block of that size. Needs no lock.
+bool Recorder::has_asked(const Thread& t, std::size_t bytes) const noexcept {
+    return bytes < kAlwaysAsks && now_ns() - t.asked_ns < kAskedNs;
+}
+
 // Whether it waits at another line than was found last, for a block of that size. Under the lock.
 bool Recorder::find_wait(Thread& t, std::size_t bytes) {
     WaitedAt found;
     if (!find_other(t, &found)) {
-        const std::uint64_t now = now_ns();
-        if (bytes < kAlwaysAsks && now - t.asked_ns < kAskedNs) return false;
-        t.asked_ns = now;
+        if (has_asked(t, bytes)) return false;
+        t.asked_ns = now_ns();
         found = find_waiting(t);
         if (found.code == 0 && !t.is_below_start()) return false;  // what was found last stays
     }

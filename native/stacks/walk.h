@@ -528,6 +528,8 @@ int hw_frames_of_other(uint64_t state, hw_visit_slot visit, void* context, unsig
     return 0;
 }
 
+int hw_has_gil(void) { return state_with_gil() != NULL; }
+
 const void* hw_current_frame(void) { return attached_frame(); }
 
 const void* hw_top_frame_self(const char* qualname) {

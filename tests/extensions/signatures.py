@@ -10,7 +10,8 @@ from pathlib import Path
 # How many words each function takes.
 WORDS = {
     0: """has_free_sized has_free_aligned_sized keep_dlsym use_one_arena vector_header_bytes refused_new slots_of_ring
-          give_rings_back give_back_allocate give_back_matrix close_pages make_key kept_address""",
+          give_rings_back give_back_allocate give_back_matrix close_pages make_key kept_address
+          give_growth_back""",
     1: """take_malloc take_valloc take_pvalloc refused_posix_memalign give_back give_back_unseen give_back_by_other_name
           take_strdup page_rounded give_back_chain take_stored take_stored_constant take_table give_back_table
           take_dlsym_default take_dlsym_next take_dlsym_handle take_dlvsym take_kept take_after_load
@@ -26,7 +27,7 @@ WORDS = {
           reuse_unseen reuse_unseen_by_calloc map_fixed map_fixed_reserved map_file_readonly map_file_shared unmap
           open_reserved close_again make_readonly attach_segment checkerboard attach_twice
           allocate_in_named_thread allocate_in_grandchild churn_in_two_threads allocate_here_free_there take_matrix
-          turn_rings
+          turn_rings grow_together bytes_of_growth
           take_rallocx give_back_sdallocx take_mi_calloc take_mi_realloc take_tc_realloc give_back_tc_delete_sized
           take_aligned_new take_aligned_new_nothrow give_back_new_sized give_back_aligned_new give_back_many""",
     3: """take_many grow_xallocx take_reallocarray give_back_aligned_sized remap remap_in_place allocate_in_threads
@@ -37,7 +38,7 @@ RETURNS_INT = """
     has_free_sized has_free_aligned_sized use_one_arena refused_new refused_posix_memalign detach_segment make_memfd
     call_in_thread allocate_in_destructor allocate_in_fork unmap open_reserved close_again make_readonly checkerboard
     allocate_in_named_thread allocate_in_grandchild churn_in_two_threads allocate_here_free_there
-    attach_twice allocate_in_threads turn_rings close_pages make_key allocate_in_thread_with_key"""
+    attach_twice allocate_in_threads turn_rings grow_together close_pages make_key allocate_in_thread_with_key"""
 MAP_FAILED = 2**64 - 1
 
 

@@ -203,24 +203,79 @@ static void* turn_ring(void* argument) {
     return NULL;
 }
 
-int turn_rings(size_t threads, size_t rounds) {
+void give_rings_back(void) {
+    for (size_t i = 0; i < kMostRings; ++i)
+        for (size_t slot = 0; slot < kSlots; ++slot) {
+            free(rings[i][slot]);
+            rings[i][slot] = NULL;
+        }
+}
+
+// Threads that keep blocks at once, so that the total rises at nearly each event. They replace one large block in
+// turns, each after the last is freed: there are never two.
+enum { kKeptBytes = 24, kTemporaryBytes = 8, kLargeBytes = 1000000, kWork = 200 };
+
+struct Kept {
+    struct Kept* next;
+    char more[kKeptBytes - sizeof(struct Kept*)];
+};
+
+static struct Kept* kept[kMostRings];
+static void* large;
+static pthread_mutex_t coming_and_going = PTHREAD_MUTEX_INITIALIZER;
+
+static void* keep_blocks(void* argument) {
+    const struct Ring* task = argument;
+    pthread_barrier_wait(task->meet);
+    for (size_t round = 0; round < task->rounds; ++round) {
+        char* volatile temporary = malloc(kTemporaryBytes);
+        free(temporary);
+        for (volatile int work = 0; work < kWork; ++work) continue;
+        struct Kept* one = malloc(sizeof *one);
+        one->next = kept[task->index];
+        kept[task->index] = one;
+        if (round % 64 != 0) continue;
+        pthread_mutex_lock(&coming_and_going);
+        void* const last = large;
+        large = last == NULL ? malloc(kLargeBytes) : NULL;
+        free(last);
+        pthread_mutex_unlock(&coming_and_going);
+    }
+    pthread_barrier_wait(task->meet);
+    if (task->index == 0 && large == NULL) large = malloc(kLargeBytes);
+    return NULL;
+}
+
+// The bytes at the end, which are the most.
+size_t bytes_of_growth(size_t threads, size_t rounds) { return threads * rounds * kKeptBytes + kLargeBytes; }
+
+static int run_rings(size_t threads, size_t rounds, void* (*run)(void*)) {
     static pthread_barrier_t meet;
     static struct Ring tasks[kMostRings];
     pthread_t started[kMostRings];
     pthread_barrier_init(&meet, NULL, (unsigned)threads);
     for (size_t i = 0; i < threads; ++i) {
         tasks[i] = (struct Ring){i, threads, rounds, &meet};
-        if (pthread_create(&started[i], NULL, turn_ring, &tasks[i]) != 0) return -1;
+        if (pthread_create(&started[i], NULL, run, &tasks[i]) != 0) return -1;
     }
     for (size_t i = 0; i < threads; ++i) pthread_join(started[i], NULL);
     return pthread_barrier_destroy(&meet);
 }
 
-void give_rings_back(void) {
+int turn_rings(size_t threads, size_t rounds) { return run_rings(threads, rounds, turn_ring); }
+
+int grow_together(size_t threads, size_t rounds) {
+    mallopt(M_MMAP_THRESHOLD, 2 * kLargeBytes);  // a mapping would interrupt what threads do at once
+    return run_rings(threads, rounds, keep_blocks);
+}
+
+void give_growth_back(void) {
+    free(large);
+    large = NULL;
     for (size_t i = 0; i < kMostRings; ++i)
-        for (size_t slot = 0; slot < kSlots; ++slot) {
-            free(rings[i][slot]);
-            rings[i][slot] = NULL;
+        for (struct Kept* one = kept[i]; one != NULL; one = kept[i]) {
+            kept[i] = one->next;
+            free(one);
         }
 }
 

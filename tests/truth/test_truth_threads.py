@@ -167,6 +167,37 @@ def test_threads_that_allocate_at_once(tmp_path: Path, count: int) -> None:
     assert sum(record["total_blocks"] for record in in_threads) == times * count * (len(sizes) + 100_000)
 
 
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="with one processor threads hardly meet")
+@pytest.mark.parametrize("count", [2, 5])
+def test_the_peak_of_threads_that_keep_blocks_at_once(tmp_path: Path, count: int) -> None:
+    """The total rises at nearly each event, and what the peak is depends on their order: one thread frees a large block
+    before another allocates the next."""
+    recorded = record(
+        tmp_path,
+        f"""
+        import json, time
+        import signatures
+        import hiwater._core as _core
+        threads = signatures.load("threads")
+        def grow():
+            assert threads.grow_together({count}, 200_000) == 0  # @grow
+        def main():
+            until = time.monotonic() + 60
+            grow()
+            # Each event that threads share while the total rises is one in order.
+            while (shared := _core.counters()["shared_events"]) < 100_000 and time.monotonic() < until:
+                threads.give_growth_back()
+                grow()
+            print(json.dumps([threads.bytes_of_growth({count}, 200_000), shared]))
+        """,
+        libraries=["threads"],
+    )
+    expected, shared_events = json.loads(recorded.stdout)
+    assert shared_events >= 100_000, "the threads hardly met: nothing of what is tested here was done"
+    at_peak = [s for s in recorded.stacks("grow", "native", "peak") if s.frames[-1].kind == "native_thread"]
+    assert (sum(s.bytes for s in at_peak), sum(s.blocks for s in at_peak)) == (expected, count * 200_000 + 1)
+
+
 def test_blocks_freed_by_another_thread(tmp_path: Path) -> None:
     recorded = record(
         tmp_path,
