@@ -7,6 +7,7 @@
 #include <signal.h>
 
 #include "base/raw_calls.h"
+#include "base/signals_blocked.h"
 #include "base/uncopied.h"
 
 namespace hiwater {
@@ -21,7 +22,7 @@ public:
     }
     ~FileSizeSignalHeld() {
         if (!was_pending_ && is_pending()) platform::take_pending(signal_);
-        ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+        restore_signals(before_);
     }
 
 private:

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/raw_calls.h"
+#include "base/signals_blocked.h"
 #include "base/uncancelled.h"
 
 namespace hiwater {
@@ -34,7 +35,7 @@ bool OwnThread::begin(const char* name, void (*work)(), std::size_t stack_bytes)
     is_running_ =
         ::pthread_create(&thread_, &small, run, this) == 0 || ::pthread_create(&thread_, nullptr, run, this) == 0;
     ::pthread_attr_destroy(&small);
-    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    restore_signals(before);
     return is_running_;
 }
 

@@ -10,6 +10,7 @@
 #include <atomic>
 
 #include "base/raw_calls.h"
+#include "base/signals_blocked.h"
 #include "base/uncopied.h"
 
 namespace hiwater {
@@ -25,7 +26,7 @@ public:
     }
     ~SignalChange() {
         is_changing_.clear(std::memory_order_release);
-        ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+        restore_signals(before_);
     }
 
 private:

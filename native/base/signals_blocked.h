@@ -1,13 +1,38 @@
 // No signal handler runs on this thread meanwhile: none can jump out (siglongjmp), and none can wait for its own
-// thread. For what is rare, as it takes two system calls. SIGBUS still comes: it means that the capture was truncated.
+// thread. For what is rare, as it takes three system calls. SIGBUS still comes: it means that the capture was
+// truncated.
 #pragma once
 
 #include <pthread.h>
 #include <signal.h>
 
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+
+#include "base/raw_calls.h"
 #include "base/uncopied.h"
 
 namespace hiwater {
+
+// Gives the calling thread its signal mask back. A signal to the process may have come meanwhile. The kernel chose
+// another thread for it, first the main thread, whose call it is to interrupt; but at a change of a mask it hands the
+// signal to the thread that runs, and the other one would sleep on. So this waits until that one has taken it: for some
+// twenty milliseconds at most, as it may be for this one.
+inline void restore_signals(const sigset_t& before) noexcept {
+    constexpr timespec kNap{0, 50'000};
+    const auto signals_of = [](const sigset_t& set) {
+        std::uint64_t signals = 0;
+        std::memcpy(&signals, &set, std::min(sizeof signals, sizeof set));
+        return signals;
+    };
+    sigset_t pending;
+    for (int nap = 0; nap < 200 && ::sigpending(&pending) == 0; ++nap) {
+        if ((signals_of(pending) & ~signals_of(before)) == 0 || platform::is_main_thread()) break;
+        platform::sleep_for(kNap);
+    }
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
 
 class SignalsBlocked : Uncopied {
 public:
@@ -17,7 +42,7 @@ public:
         sigdelset(&all, SIGBUS);
         ::pthread_sigmask(SIG_BLOCK, &all, &before_);
     }
-    ~SignalsBlocked() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+    ~SignalsBlocked() { restore_signals(before_); }
 
 private:
     sigset_t before_;

@@ -18,6 +18,7 @@
 
 #include "base/process.h"
 #include "base/raw_calls.h"
+#include "base/signals_blocked.h"
 #include "base/uncopied.h"
 
 namespace hiwater::holders {
@@ -41,7 +42,7 @@ public:
             leave(0);
         }
         const int error = made < 0 ? errno : 0;
-        ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+        restore_signals(before);
         if (made > 0) pid_ = static_cast<pid_t>(made);
         began_ns_ = process::monotonic_ns();
         return error;

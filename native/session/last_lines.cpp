@@ -17,6 +17,7 @@
 #include "base/pages.h"
 #include "base/process.h"
 #include "base/raw_calls.h"
+#include "base/signals_blocked.h"
 #include "base/uncancelled.h"
 #include "session/recorder.h"
 
@@ -145,7 +146,7 @@ int LastLines::start() noexcept {
     const int child = make(leave_alone, call.stack_end, &call);
     int status = -1;
     while (child > 0 && ::waitpid(child, &status, __WALL) < 0 && errno == EINTR) continue;
-    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    restore_signals(before);
     raw::close(ends[1]);
     if (status == 0) return ends[0];
     raw::close(ends[0]);

@@ -131,7 +131,7 @@ TEST_CASE("pages that were given back are not resident, and their records are st
     for (std::uint64_t i = 0; i < kNodes; ++i) nodes.append({static_cast<std::uint32_t>(i), 0, 0, 0});
     const std::uint64_t with_nodes = resident();
     CHECK(with_nodes >= before + 5 * capture::kExtentBytes);
-    for (std::uint64_t i = 0; i < kPressure; ++i) pressure.append({i, 0, 0, 0, 0, 0, 0, 0});
+    for (std::uint64_t i = 0; i < kPressure; ++i) pressure.append({i, 0, 0, 0, 0, 0, 0, 0, 0});
     CHECK(resident() <= with_nodes + 2 * capture::kExtentBytes);
     for (std::uint64_t i = 0; i < kPressure; ++i) REQUIRE(pressure[i].at_ns == i);
     file.give_pages_back();

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from children import run_hiwater
 from places import PROGRAMS
 from recording import needs_engine
 from waiting import SLEEPING, is_in_call, wait_until
@@ -330,6 +331,25 @@ def test_a_signal_the_program_handles(pair: Pair) -> None:
         """,
     )
     assert pair.same("handle.py", interrupt=signal.SIGTERM).returncode == 11
+
+
+@needs_engine
+def test_a_signal_from_a_thread_that_ends_interrupts_the_main_thread(tmp_path: Path) -> None:
+    """The kernel hands a signal to the process to a thread that changes its mask, as a recorded one does when it ends:
+    the main thread would sleep on."""
+    (tmp_path / "program.py").write_text(
+        "import os, signal, threading, time\n"
+        "def interrupt():\n    time.sleep(0.1)\n    os.kill(os.getpid(), signal.SIGUSR1)\n"
+        "def stop(number, frame):\n    raise InterruptedError\n"
+        "signal.signal(signal.SIGUSR1, stop)\n"
+        "begun = time.monotonic()\n"
+        "threading.Thread(target=interrupt).start()\n"
+        "try:\n    time.sleep(1)\nexcept InterruptedError:\n    pass\n"
+        "print(time.monotonic() - begun)\n"
+    )
+    took = [float(run_hiwater("run", "program.py", folder=tmp_path, check=True).stdout) for _ in range(5)]
+    # Where the machine is busy, the main thread may take longer to wake than the other one waits.
+    assert sum(seconds > 0.9 for seconds in took) <= 1, took
 
 
 PICKLING = """
