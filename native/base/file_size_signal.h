@@ -18,11 +18,14 @@ public:
         sigemptyset(&signal_);
         sigaddset(&signal_, SIGXFSZ);
         was_pending_ = is_pending();  // one of the program's own, which it holds back itself
-        ::pthread_sigmask(SIG_BLOCK, &signal_, &before_);
+        ::pthread_sigmask(SIG_BLOCK, nullptr, &before_);
+        sigset_t more = before_;
+        sigaddset(&more, SIGXFSZ);
+        set_signal_mask(more);
     }
     ~FileSizeSignalHeld() {
         if (!was_pending_ && is_pending()) platform::take_pending(signal_);
-        restore_signals(before_);
+        set_signal_mask(before_);
     }
 
 private:

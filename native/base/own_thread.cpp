@@ -35,7 +35,7 @@ bool OwnThread::begin(const char* name, void (*work)(), std::size_t stack_bytes)
     is_running_ =
         ::pthread_create(&thread_, &small, run, this) == 0 || ::pthread_create(&thread_, nullptr, run, this) == 0;
     ::pthread_attr_destroy(&small);
-    restore_signals(before);
+    set_signal_mask(before);
     return is_running_;
 }
 

@@ -26,7 +26,7 @@ public:
     }
     ~SignalChange() {
         is_changing_.clear(std::memory_order_release);
-        restore_signals(before_);
+        set_signal_mask(before_);
     }
 
 private:

@@ -15,11 +15,11 @@
 
 namespace hiwater {
 
-// Gives the calling thread its signal mask back. A signal to the process may have come meanwhile. The kernel chose
-// another thread for it, first the main thread, whose call it is to interrupt; but at a change of a mask it hands the
-// signal to the thread that runs, and the other one would sleep on. So this waits until that one has taken it: for some
-// twenty milliseconds at most, as it may be for this one.
-inline void restore_signals(const sigset_t& before) noexcept {
+// Sets the calling thread's signal mask. A signal to the process may have come just before: the kernel chose another
+// thread for it, first the main thread, whose call it is to interrupt. But at a change of a mask it hands the signal to
+// the thread that runs, and the other one would sleep on. So this waits until that one has taken it: for some twenty
+// milliseconds at most, as it may be for this one.
+inline void set_signal_mask(const sigset_t& mask) noexcept {
     constexpr timespec kNap{0, 50'000};
     const auto signals_of = [](const sigset_t& set) {
         std::uint64_t signals = 0;
@@ -28,10 +28,10 @@ inline void restore_signals(const sigset_t& before) noexcept {
     };
     sigset_t pending;
     for (int nap = 0; nap < 200 && ::sigpending(&pending) == 0; ++nap) {
-        if ((signals_of(pending) & ~signals_of(before)) == 0 || platform::is_main_thread()) break;
+        if ((signals_of(pending) & ~signals_of(mask)) == 0 || platform::is_main_thread()) break;
         platform::sleep_for(kNap);
     }
-    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    ::pthread_sigmask(SIG_SETMASK, &mask, nullptr);
 }
 
 class SignalsBlocked : Uncopied {
@@ -42,7 +42,7 @@ public:
         sigdelset(&all, SIGBUS);
         ::pthread_sigmask(SIG_BLOCK, &all, &before_);
     }
-    ~SignalsBlocked() { restore_signals(before_); }
+    ~SignalsBlocked() { set_signal_mask(before_); }
 
 private:
     sigset_t before_;

@@ -42,7 +42,7 @@ public:
             leave(0);
         }
         const int error = made < 0 ? errno : 0;
-        restore_signals(before);
+        set_signal_mask(before);
         if (made > 0) pid_ = static_cast<pid_t>(made);
         began_ns_ = process::monotonic_ns();
         return error;

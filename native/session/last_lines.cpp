@@ -146,7 +146,7 @@ int LastLines::start() noexcept {
     const int child = make(leave_alone, call.stack_end, &call);
     int status = -1;
     while (child > 0 && ::waitpid(child, &status, __WALL) < 0 && errno == EINTR) continue;
-    restore_signals(before);
+    set_signal_mask(before);
     raw::close(ends[1]);
     if (status == 0) return ends[0];
     raw::close(ends[0]);

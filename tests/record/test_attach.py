@@ -148,7 +148,11 @@ def test_attaching_breaks_no_loop_over_the_modules(door: str, loop: str, tmp_pat
     words = () if door == "standby" else ("-u",)
     method = () if door == "standby" else ("--method", door)
     with running(tmp_path, *words, source=source) as process:
-        done = run_hiwater("attach", first_line(process), *method, "-o", "run.hiw", folder=tmp_path)
+        pid = first_line(process)
+        for _ in range(4):  # on a very busy machine the loop takes longer than is waited
+            done = run_hiwater("attach", pid, *method, "-o", "run.hiw", folder=tmp_path)
+            if "try again" not in done.stderr:
+                break
         assert done.returncode == 0, done.stderr
         assert process.stdout is not None and process.stdout.readline() == "whole\n"
 

@@ -185,7 +185,7 @@ def test_the_peak_of_threads_that_keep_blocks_at_once(tmp_path: Path, count: int
             until = time.monotonic() + 60
             grow()
             # Each event that threads share while the total rises is one in order.
-            while (shared := _core.counters()["shared_events"]) < 100_000 and time.monotonic() < until:
+            while (shared := _core.counters()["shared_events"]) < 20_000 and time.monotonic() < until:
                 threads.give_growth_back()
                 grow()
             print(json.dumps([threads.bytes_of_growth({count}, 200_000), shared]))
@@ -193,7 +193,7 @@ def test_the_peak_of_threads_that_keep_blocks_at_once(tmp_path: Path, count: int
         libraries=["threads"],
     )
     expected, shared_events = json.loads(recorded.stdout)
-    assert shared_events >= 100_000, "the threads hardly met: nothing of what is tested here was done"
+    assert shared_events >= 20_000, "the threads hardly met: nothing of what is tested here was done"
     at_peak = [s for s in recorded.stacks("grow", "native", "peak") if s.frames[-1].kind == "native_thread"]
     assert (sum(s.bytes for s in at_peak), sum(s.blocks for s in at_peak)) == (expected, count * 200_000 + 1)
 
