@@ -18,7 +18,7 @@ namespace hiwater {
 // Sets the calling thread's signal mask. A signal to the process may have come just before: the kernel chose another
 // thread for it, first the main thread, whose call it is to interrupt. But at a change of a mask it hands the signal to
 // the thread that runs, and the other one would sleep on. So this waits until that one has taken it: for some twenty
-// milliseconds at most, as it may be for this one.
+// milliseconds at most, as all others may block it.
 inline void set_signal_mask(const sigset_t& mask) noexcept {
     constexpr timespec kNap{0, 50'000};
     const auto signals_of = [](const sigset_t& set) {
@@ -28,7 +28,8 @@ inline void set_signal_mask(const sigset_t& mask) noexcept {
     };
     sigset_t pending;
     for (int nap = 0; nap < 200 && ::sigpending(&pending) == 0; ++nap) {
-        if ((signals_of(pending) & ~signals_of(mask)) == 0 || platform::is_main_thread()) break;
+        const std::uint64_t let_in = signals_of(pending) & ~signals_of(mask);
+        if (let_in == 0 || platform::is_main_thread() || (platform::pending_for_thread() & let_in) != 0) break;
         platform::sleep_for(kNap);
     }
     ::pthread_sigmask(SIG_SETMASK, &mask, nullptr);

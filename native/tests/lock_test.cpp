@@ -205,6 +205,24 @@ bool membarrier_works() { return ::syscall(SYS_membarrier, MEMBARRIER_CMD_REGIST
 
 }  // namespace
 
+TEST_CASE("a signal for a thread alone comes as soon as its mask is restored") {
+    static thread_local int came;
+    const auto handler = ::signal(SIGUSR2, [](int) { ++came; });
+    std::thread([] {
+        const auto begun = std::chrono::steady_clock::now();
+        for (int sent = 1; sent <= 50; ++sent) {
+            {
+                const SignalsBlocked blocked;
+                ::pthread_kill(::pthread_self(), SIGUSR2);
+                CHECK(came == sent - 1);
+            }
+            CHECK(came == sent);
+        }
+        CHECK(std::chrono::steady_clock::now() - begun < std::chrono::milliseconds(500));  // a second, if it waited
+    }).join();
+    ::signal(SIGUSR2, handler);
+}
+
 TEST_SUITE_BEGIN("threads");
 
 TEST_CASE("a futex mutex lets one thread in at a time") {

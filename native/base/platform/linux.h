@@ -21,6 +21,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
+#include <cstring>
 #include <type_traits>
 
 namespace hiwater::raw {
@@ -209,6 +211,17 @@ inline void read_own_name(char (&name)[16]) noexcept { ::prctl(PR_GET_NAME, name
 
 // --- signals
 
+// Which signals are pending for the calling thread alone, signal 1 in the lowest bit. 0 where that is not known.
+inline std::uint64_t pending_for_thread() noexcept {
+    char text[2048];
+    const int saved_errno = errno, file = raw::open("/proc/thread-self/status", O_RDONLY | O_CLOEXEC);
+    const ssize_t length = file < 0 ? 0 : raw::read(file, text, sizeof text - 1);
+    if (file >= 0) raw::close(file);
+    errno = saved_errno;
+    text[length < 0 ? 0 : length] = '\0';
+    const char* const at = std::strstr(text, "\nSigPnd:");
+    return at == nullptr ? 0 : std::strtoull(at + std::strlen("\nSigPnd:"), nullptr, 16);
+}
 // Takes away one of these that is pending. By its number: the function is a cancellation point. The kernel's set of
 // signals is shorter than the C library's.
 inline void take_pending(const sigset_t& signals) noexcept {

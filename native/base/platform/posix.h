@@ -124,6 +124,7 @@ inline void read_own_name(char (&name)[16]) noexcept { std::memcpy(name, "withou
 
 // --- signals
 
+inline std::uint64_t pending_for_thread() noexcept { return 0; }
 inline void take_pending(const sigset_t& signals) noexcept {
     int number = 0;
     ::sigwait(&signals, &number);
