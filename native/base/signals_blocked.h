@@ -4,9 +4,11 @@
 #pragma once
 
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <cstring>
 
@@ -14,6 +16,31 @@
 #include "base/uncopied.h"
 
 namespace hiwater {
+
+// Which signals are pending is not asked from the moment on that the program filters its system calls: the filter may
+// end the process for it.
+class PendingSignals {
+public:
+    // Returns when no other thread is about to ask.
+    static void expect_filter() noexcept {
+        may_ask_ = false;
+        while (asking_ != 0) ::sched_yield();
+    }
+    static void expect_no_filter() noexcept { may_ask_ = true; }
+    static void forget_in_child() noexcept { asking_ = 0; }  // the threads that asked are not here
+
+    // Calls work() unless the calls are filtered.
+    template <typename Work>
+    static void if_allowed(const Work& work) noexcept {
+        ++asking_;
+        if (may_ask_) work();
+        --asking_;
+    }
+
+private:
+    static inline constinit std::atomic<bool> may_ask_{true};
+    static inline constinit std::atomic<std::uint32_t> asking_{0};
+};
 
 // Sets the calling thread's signal mask. A signal to the process may have come just before: the kernel chose another
 // thread for it, first the main thread, whose call it is to interrupt. But at a change of a mask it hands the signal to
@@ -26,12 +53,14 @@ inline void set_signal_mask(const sigset_t& mask) noexcept {
         std::memcpy(&signals, &set, std::min(sizeof signals, sizeof set));
         return signals;
     };
-    sigset_t pending;
-    for (int nap = 0; nap < 200 && ::sigpending(&pending) == 0; ++nap) {
-        const std::uint64_t let_in = signals_of(pending) & ~signals_of(mask);
-        if (let_in == 0 || platform::is_main_thread() || (platform::pending_for_thread() & let_in) != 0) break;
-        platform::sleep_for(kNap);
-    }
+    PendingSignals::if_allowed([&] {
+        sigset_t pending;
+        for (int nap = 0; nap < 200 && ::sigpending(&pending) == 0; ++nap) {
+            const std::uint64_t let_in = signals_of(pending) & ~signals_of(mask);
+            if (let_in == 0 || platform::is_main_thread() || (platform::pending_for_thread() & let_in) != 0) break;
+            platform::sleep_for(kNap);
+        }
+    });
     ::pthread_sigmask(SIG_SETMASK, &mask, nullptr);
 }
 

@@ -14,6 +14,7 @@
 #include "base/errno_kept.h"
 #include "base/process.h"
 #include "base/raw_calls.h"
+#include "base/signals_blocked.h"
 #include "session/children.h"
 #include "session/main_thread_call.h"
 #include "session/recorder.h"
@@ -85,11 +86,13 @@ auto around_filter(Call call) noexcept {
     if (!recording() || Recorder::is_inside()) return call();
     {
         BusyGuard busy;
+        PendingSignals::expect_filter();
         recorder().lock().expect_filter();
     }
     const auto result = call();
     if (result == 0) return result;
     BusyGuard busy;
+    PendingSignals::expect_no_filter();
     recorder().lock().expect_no_filter();
     return result;
 }

@@ -7,6 +7,7 @@
 #include <new>
 
 #include "base/raw_calls.h"
+#include "base/signals_blocked.h"
 #include "base/process.h"
 #include "session/children.h"
 #include "session/fatal_signals.h"
@@ -144,6 +145,7 @@ void Recorder::record_child(std::int64_t inherited_bytes, const process::Moment&
 
 void Recorder::become_unrecorded_child() noexcept {
     const bool is_amid_event = is_inside();
+    PendingSignals::forget_in_child();
     lock_.reset();
     pool_lock_.reset();
     peak_lock_.reset();

@@ -36,6 +36,9 @@ static int filter_call(int how, unsigned number, unsigned action) {
 
 int filter(int how, unsigned action) { return filter_call(how, SYS_membarrier, action); }
 
+// The process ends when a thread asks which signals are pending.
+int forbid_pending(void) { return filter_call(BY_PRCTL, SYS_rt_sigpending, SECCOMP_RET_KILL_PROCESS); }
+
 int refuse(unsigned number) { return filter_call(BY_PRCTL, number, SECCOMP_RET_ERRNO | EPERM); }
 
 // The kernel refuses it: the filter is none.

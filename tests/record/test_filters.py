@@ -11,6 +11,7 @@ import pytest
 import compiled
 import hiwater
 import naive_reader
+from children import run_hiwater
 from recording import child_environment, needs_engine
 
 pytestmark = needs_engine
@@ -67,3 +68,19 @@ def test_a_filter_of_system_calls_changes_neither_the_program_nor_the_figures(
         read.check()
         leaves = [s for s in read.stacks("end") if s.leaf is not None and s.leaf.line == LINE_OF_KEEP]
         assert sum(s.bytes for s in leaves if s.kind == "native") == KEPT_BYTES * KEPT_BLOCKS
+
+
+def test_threads_end_where_a_filter_allows_what_they_need_alone(tmp_path: Path) -> None:
+    """A recorded thread asks as it ends whether a signal for another one is pending; then no more."""
+    compiled.library("filters")
+    (tmp_path / "program.py").write_text(
+        "import ctypes, os, threading\n"
+        "filters = ctypes.CDLL(os.path.join(os.environ['HIWATER_TEST_LIBRARIES'], 'filters.so'))\n"
+        "def work():\n    return [0] * 1000\n"
+        "for number in range(6):\n"
+        "    if number == 3:\n        print(filters.forbid_pending(), flush=True)\n"
+        "    thread = threading.Thread(target=work)\n    thread.start()\n    thread.join()\n"
+        "print('whole')\n"
+    )
+    done = run_hiwater("run", "-o", "a.hiw", "program.py", folder=tmp_path, check=True)
+    assert done.stdout == "0\nwhole\n"
