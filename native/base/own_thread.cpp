@@ -1,7 +1,6 @@
 #include "base/own_thread.h"
 
 #include <sched.h>
-#include <signal.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -24,9 +23,7 @@ bool OwnThread::begin(const char* name, void (*work)(), std::size_t stack_bytes)
     work_ = work;
     id_.store(0, std::memory_order_relaxed);
     is_to_end_.store(0, std::memory_order_relaxed);
-    sigset_t all, before;
-    sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before);
+    const SignalsBlocked blocked(SignalsBlocked::But::none);  // so will the thread have them
     pthread_attr_t small;
     ::pthread_attr_init(&small);
     ::pthread_attr_setstacksize(&small, stack_bytes);
@@ -35,7 +32,6 @@ bool OwnThread::begin(const char* name, void (*work)(), std::size_t stack_bytes)
     is_running_ =
         ::pthread_create(&thread_, &small, run, this) == 0 || ::pthread_create(&thread_, nullptr, run, this) == 0;
     ::pthread_attr_destroy(&small);
-    set_signal_mask(before);
     return is_running_;
 }
 

@@ -1,7 +1,6 @@
 // For those who answer signals in the program's place: changing what a signal does, and doing what it does by default.
 #pragma once
 
-#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/syscall.h>
@@ -19,19 +18,13 @@ namespace hiwater {
 class SignalChange : Uncopied {
 public:
     explicit SignalChange(std::atomic_flag& is_changing) noexcept : is_changing_(is_changing) {
-        sigset_t all;
-        ::sigfillset(&all);
-        ::pthread_sigmask(SIG_SETMASK, &all, &before_);
         while (is_changing_.test_and_set(std::memory_order_acquire)) ::sched_yield();
     }
-    ~SignalChange() {
-        is_changing_.clear(std::memory_order_release);
-        set_signal_mask(before_);
-    }
+    ~SignalChange() { is_changing_.clear(std::memory_order_release); }
 
 private:
+    SignalsBlocked blocked_{SignalsBlocked::But::none};  // first: until the flag is cleared
     std::atomic_flag& is_changing_;
-    sigset_t before_;
 };
 
 // As if the handler that calls this had never been. `is_repeated`: the instruction that caused the signal runs again

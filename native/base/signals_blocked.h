@@ -1,6 +1,6 @@
 // No signal handler runs on this thread meanwhile: none can jump out (siglongjmp), and none can wait for its own
-// thread. For what is rare, as it takes three system calls. SIGBUS still comes: it means that the capture was
-// truncated.
+// thread. For what is rare, as it takes three system calls. SIGBUS still comes, as it
+// means that the capture was truncated, unless it is blocked, too.
 #pragma once
 
 #include <pthread.h>
@@ -66,10 +66,12 @@ inline void set_signal_mask(const sigset_t& mask) noexcept {
 
 class SignalsBlocked : Uncopied {
 public:
-    SignalsBlocked() noexcept {
+    enum class But { sigbus, none };
+
+    explicit SignalsBlocked(But but = But::sigbus) noexcept {
         sigset_t all;
         sigfillset(&all);
-        sigdelset(&all, SIGBUS);
+        if (but == But::sigbus) sigdelset(&all, SIGBUS);
         ::pthread_sigmask(SIG_BLOCK, &all, &before_);
     }
     ~SignalsBlocked() { set_signal_mask(before_); }

@@ -31,9 +31,7 @@ public:
     // Returns 0 or an errno value.
     template <typename Work>
     int start(const Work& work) noexcept {
-        sigset_t all, before;
-        ::sigfillset(&all);
-        ::pthread_sigmask(SIG_SETMASK, &all, &before);
+        const SignalsBlocked blocked(SignalsBlocked::But::none);
         const pid_t maker = static_cast<pid_t>(raw::syscall(SYS_getpid));
         const long made = raw::syscall(SYS_clone, 0, nullptr, nullptr, nullptr, nullptr);  // exit signal 0
         if (made == 0) {
@@ -42,7 +40,6 @@ public:
             leave(0);
         }
         const int error = made < 0 ? errno : 0;
-        set_signal_mask(before);
         if (made > 0) pid_ = static_cast<pid_t>(made);
         began_ns_ = process::monotonic_ns();
         return error;

@@ -139,14 +139,13 @@ int LastLines::start() noexcept {
         return -1;
     }
     ::snprintf(descriptor_, sizeof descriptor_, "%d", ends[1]);
-    sigset_t all, before;
-    ::sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before);
-    Call call{arguments_, static_cast<char*>(stack_) + 2 * kStackBytes, ends[1]};
-    const int child = make(leave_alone, call.stack_end, &call);
     int status = -1;
-    while (child > 0 && ::waitpid(child, &status, __WALL) < 0 && errno == EINTR) continue;
-    set_signal_mask(before);
+    {
+        const SignalsBlocked blocked(SignalsBlocked::But::none);
+        Call call{arguments_, static_cast<char*>(stack_) + 2 * kStackBytes, ends[1]};
+        const int child = make(leave_alone, call.stack_end, &call);
+        while (child > 0 && ::waitpid(child, &status, __WALL) < 0 && errno == EINTR) continue;
+    }
     raw::close(ends[1]);
     if (status == 0) return ends[0];
     raw::close(ends[0]);

@@ -3,10 +3,11 @@
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from recording import needs_engine, record
+from recording import Recorded, needs_engine, record
 
 pytestmark = needs_engine
 
@@ -126,34 +127,46 @@ def test_two_threads_churning_realloc_lose_nothing(tmp_path: Path) -> None:
     assert (sum(s.bytes for s in inside), sum(s.blocks for s in inside)) == (40_000 * 104, 40_000)
 
 
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="with one processor threads hardly meet")
-@pytest.mark.parametrize("count", [2, 5])
-def test_threads_that_allocate_at_once(tmp_path: Path, count: int) -> None:
-    """They keep books apart; brought together, every figure is exact: what is live, what was allocated, and the
-    peak."""
+needs_processors = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="with one processor threads hardly meet")
+
+
+def record_at_once(folder: Path, turn: str, back: str, figures: str, *, shared: int) -> tuple[Recorded, int, Any]:
+    """Records threads that do `turn` at once: again, after `back`, until they shared so many events. With how many
+    times that was, and what the expression `figures` gave at the end."""
     recorded = record(
-        tmp_path,
+        folder,
         f"""
         import json, time
         import signatures
         import hiwater._core as _core
         threads = signatures.load("threads")
         def turn():
-            assert threads.turn_rings({count}, 100_000) == 0  # @turn
+            assert threads.{turn} == 0  # @turn
         def main():
             times, until = 1, time.monotonic() + 60
             turn()
-            while _core.counters()["shared_events"] == 0 and time.monotonic() < until:
-                threads.give_rings_back()
+            while _core.counters()["shared_events"] < {shared} and time.monotonic() < until:
+                threads.{back}()
                 turn()
                 times += 1
-            sizes = [threads.size_in_ring(slot) for slot in range(threads.slots_of_ring())]
-            print(json.dumps([times, sizes, _core.counters()["shared_events"]]))
+            print(json.dumps([times, {figures}, _core.counters()["shared_events"]]))
         """,
         libraries=["threads"],
     )
-    times, sizes, shared_events = json.loads(recorded.stdout)
-    assert shared_events > 0, "the threads never met: nothing of what is tested here was done"
+    times, told, shared_events = json.loads(recorded.stdout)
+    assert shared_events >= shared, "the threads hardly met: nothing of what is tested here was done"
+    return recorded, times, told
+
+
+@needs_processors
+@pytest.mark.parametrize("count", [2, 5])
+def test_threads_that_allocate_at_once(tmp_path: Path, count: int) -> None:
+    """They keep books apart; brought together, every figure is exact: what is live, what was allocated, and the
+    peak."""
+    sizes_of = "[threads.size_in_ring(slot) for slot in range(threads.slots_of_ring())]"
+    recorded, times, sizes = record_at_once(
+        tmp_path, f"turn_rings({count}, 100_000)", "give_rings_back", sizes_of, shared=1
+    )
     at_peak = [s for s in recorded.stacks("turn", "native", "peak") if s.frames[-1].kind == "native_thread"]
     assert (sum(s.bytes for s in at_peak), sum(s.blocks for s in at_peak)) == (count * sum(sizes), count * len(sizes))
     at_end = [s for s in recorded.stacks("turn", "native", "end") if s.frames[-1].kind == "native_thread"]
@@ -167,34 +180,17 @@ def test_threads_that_allocate_at_once(tmp_path: Path, count: int) -> None:
     assert sum(record["total_blocks"] for record in in_threads) == times * count * (len(sizes) + 100_000)
 
 
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="with one processor threads hardly meet")
+@needs_processors
 @pytest.mark.parametrize("count", [2, 5])
 def test_the_peak_of_threads_that_keep_blocks_at_once(tmp_path: Path, count: int) -> None:
     """The total rises at nearly each event, and what the peak is depends on their order: one thread frees a large block
     before another allocates the next."""
-    recorded = record(
-        tmp_path,
-        f"""
-        import json, time
-        import signatures
-        import hiwater._core as _core
-        threads = signatures.load("threads")
-        def grow():
-            assert threads.grow_together({count}, 200_000) == 0  # @grow
-        def main():
-            until = time.monotonic() + 60
-            grow()
-            # Each event that threads share while the total rises is one in order.
-            while (shared := _core.counters()["shared_events"]) < 20_000 and time.monotonic() < until:
-                threads.give_growth_back()
-                grow()
-            print(json.dumps([threads.bytes_of_growth({count}, 200_000), shared]))
-        """,
-        libraries=["threads"],
+    arguments = f"({count}, 200_000)"
+    # Threads that only count share a few thousand events meanwhile.
+    recorded, _, expected = record_at_once(
+        tmp_path, f"grow_together{arguments}", "give_growth_back", f"threads.bytes_of_growth{arguments}", shared=20_000
     )
-    expected, shared_events = json.loads(recorded.stdout)
-    assert shared_events >= 20_000, "the threads hardly met: nothing of what is tested here was done"
-    at_peak = [s for s in recorded.stacks("grow", "native", "peak") if s.frames[-1].kind == "native_thread"]
+    at_peak = [s for s in recorded.stacks("turn", "native", "peak") if s.frames[-1].kind == "native_thread"]
     assert (sum(s.bytes for s in at_peak), sum(s.blocks for s in at_peak)) == (expected, count * 200_000 + 1)
 
 
