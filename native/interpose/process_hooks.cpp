@@ -12,6 +12,7 @@
 #include <sys/syscall.h>
 
 #include "base/errno_kept.h"
+#include "base/kept_mappings.h"
 #include "base/process.h"
 #include "base/raw_calls.h"
 #include "base/signals_blocked.h"
@@ -36,14 +37,25 @@ struct ThreadStart {
     void* (*routine)(void*);
     void* argument;
     std::uint32_t node, session;
-    hw_state starter;
+    Starters starters;
     ThreadName name;
 };
 
+constinit KeptMappings kept_starts;
+
+// Never from the program's heap, where it would show.
+ThreadStart* take_start() noexcept {
+    void* const kept = kept_starts.take();
+    return static_cast<ThreadStart*>(kept != nullptr ? kept : map_pages(kPage));
+}
+void give_back(ThreadStart* start) noexcept {
+    if (!kept_starts.keep(start)) unmap_pages(start, kPage);
+}
+
 void* run_thread(void* packed) {
     ThreadStart start = *static_cast<ThreadStart*>(packed);
-    unmap_pages(packed, kPage);
-    recorder().adopt_thread(start.node, start.session, start.starter, start.name);
+    give_back(static_cast<ThreadStart*>(packed));
+    recorder().adopt_thread(start.node, start.session, start.starters, start.name);
     return start.routine(start.argument);
 }
 
@@ -51,13 +63,13 @@ int hook_pthread_create(pthread_t* thread, const pthread_attr_t* attributes, voi
     if (!recording() || tls.covered != 0 || Recorder::is_inside())
         return real<hook_pthread_create>(thread, attributes, routine, argument);
     const ErrnoKept kept;
-    auto* packed = static_cast<ThreadStart*>(map_pages(kPage));
+    ThreadStart* const packed = take_start();
     if (packed == nullptr) return real<hook_pthread_create>(thread, attributes, routine, argument);
+    *packed = {};
     packed->routine = routine;
     packed->argument = argument;
     packed->session = recorder().session();
-    packed->starter = hw_own_state();
-    if (packed->starter.at == nullptr && tls.thread != nullptr) packed->starter = tls.thread->starter;
+    packed->starters = (tls.thread == nullptr ? Starters() : tls.thread->starters).with(hw_own_state());
     // A Python thread has frames of its own from the first; a native one hangs under the stack that made it.
     if (in_interpreter(reinterpret_cast<const void*>(routine))) {
         name_started_thread(&packed->name);
@@ -68,7 +80,7 @@ int hook_pthread_create(pthread_t* thread, const pthread_attr_t* attributes, voi
         const BusyGuard busy;  // the thread's control block is the C library's
         return real<hook_pthread_create>(thread, attributes, run_thread, packed);
     }();
-    if (error != 0) unmap_pages(packed, kPage);
+    if (error != 0) give_back(packed);
     return error;
 }
 

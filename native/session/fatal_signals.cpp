@@ -5,8 +5,10 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <utility>
 
 #include "base/errno_kept.h"
+#include "base/kept_mappings.h"
 #include "base/pages.h"
 #include "base/raw_calls.h"
 #include "base/signal_defaults.h"
@@ -28,6 +30,7 @@ struct sigaction g_defaults[kLast + 1];  // as the program set them: flags and m
 
 constexpr std::size_t kStackBytes = 64 * 1024;
 HIWATER_STATIC_TLS thread_local void* t_stack = nullptr;
+constinit KeptMappings g_kept_stacks;
 
 // Whether the default ends the process, and the C library does not keep the signal for itself.
 bool is_fatal(int number) noexcept {
@@ -51,6 +54,16 @@ bool is_fatal(int number) noexcept {
 // The instruction that caused it runs again when the handler returns.
 bool is_repeated_fault(int number, const siginfo_t& info) noexcept {
     return info.si_code > 0 && (number == SIGSEGV || number == SIGILL || number == SIGFPE);
+}
+
+// In no set of ranges: it is never touched while the program lives. Null when the kernel refuses.
+void* take_stack() noexcept {
+    if (void* const kept = g_kept_stacks.take()) return kept;
+    void* const made = map_untold(kPage + kStackBytes);
+    if (made == MAP_FAILED) return nullptr;
+    own_limit.add(kPage + kStackBytes);
+    raw::mprotect(made, kPage, PROT_NONE);
+    return made;
 }
 
 bool is_init() noexcept { return ::getpid() == 1; }  // the kernel ends it by faults alone
@@ -183,12 +196,8 @@ void give_stack() noexcept {
     stack_t now{};
     if (t_stack != nullptr || !is_begun() || ::sigaltstack(nullptr, &now) != 0 || (now.ss_flags & SS_DISABLE) == 0)
         return;
-    void* const made =
-        map_untold(kPage + kStackBytes);  // in no set of ranges: it is never touched while the program lives
-    if (made == MAP_FAILED) return;
-    own_limit.add(kPage + kStackBytes);
-    t_stack = made;
-    raw::mprotect(t_stack, kPage, PROT_NONE);
+    t_stack = take_stack();
+    if (t_stack == nullptr) return;
     const stack_t ours{static_cast<char*>(t_stack) + kPage, 0, kStackBytes};
     ::sigaltstack(&ours, nullptr);
 }
@@ -200,9 +209,10 @@ void take_stack_back() noexcept {
     if (::sigaltstack(nullptr, &now) != 0 || (now.ss_flags & SS_ONSTACK) != 0) return;
     const stack_t none{nullptr, SS_DISABLE, 0};
     if (now.ss_sp == static_cast<char*>(t_stack) + kPage) ::sigaltstack(&none, nullptr);
-    raw::munmap(t_stack, kPage + kStackBytes);
+    void* const given = std::exchange(t_stack, nullptr);
+    if (is_begun() && g_kept_stacks.keep(given)) return;
+    raw::munmap(given, kPage + kStackBytes);
     own_limit.remove(kPage + kStackBytes);
-    t_stack = nullptr;
 }
 
 }  // namespace hiwater::fatal_signals

@@ -198,7 +198,7 @@ public:
 
     // The node native threads started from here hang under; 0 when not recording.
     std::uint32_t thread_start_node() noexcept;
-    void adopt_thread(std::uint32_t node, std::uint32_t session, const hw_state& starter,
+    void adopt_thread(std::uint32_t node, std::uint32_t session, const Starters& starters,
                       const ThreadName& name) noexcept;
     // A thread has a name from now on, unless the one it has means more (NameOf).
     void name_thread(ThreadId id, const char* name, NameOf from) noexcept;
@@ -338,7 +338,6 @@ private:
     NativeStack::Joint* native_joint(Thread& t);
     std::uint32_t charged_python_node(Thread& t, NativeStack& stack);
     WaitedAt own_line(std::uint32_t node) const;
-    std::uint64_t starter_of(ThreadId id);
     bool find_other(Thread& t, WaitedAt* found);
     WaitedAt line_of_waiting(Thread& t, const hw_state& state);
     WaitedAt only_line_of_waiting(Thread& t);

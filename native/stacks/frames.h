@@ -120,10 +120,10 @@ hw_state hw_own_state(void);
 
 /* The frames of another state of the same interpreter, from the innermost one to the root, until `visit` returns other
  * than 0. State 0 is the oldest, which is the main thread's. Its thread stands still meanwhile, for the caller holds
- * the GIL, and *thread is its pthread_self(), 0 where there is no such state. Returns what `visit` did, 0 at the end;
- * -1 where the calling thread does not hold the GIL. */
+ * the GIL. Returns what `visit` did, 0 at the end and where there is no such state; -1 where the calling thread does
+ * not hold the GIL. */
 typedef int (*hw_visit_slot)(const hw_slot* slot, void* context);
-int hw_frames_of_other(uint64_t state, hw_visit_slot visit, void* context, unsigned long* thread);
+int hw_frames_of_other(uint64_t state, hw_visit_slot visit, void* context);
 
 /* The same for a thread that waits, from any thread and without the GIL. The thread may run again at any moment, so
  * `copy` copies what is read: true where all of it was there. Only addresses are visited: of what may be a code object,

@@ -50,6 +50,38 @@ bool is_dying(const void* code) noexcept {
 
 // --- threads
 
+// Whole pages go back to the kernel: to write them would cost the child of a fork a copy of each.
+void Thread::forget_edges() noexcept {
+    if (filled_parts != 0) zero_pages(edges, sizeof edges);
+    filled_parts = 0;
+}
+
+void Thread::forget_accounts() noexcept {
+    each_filled_part([](std::span<Edge> part) {
+        for (Edge& edge : part) edge.forget_accounts();
+    });
+    no_frames.forget_accounts();
+}
+
+// Pages that are there are written: to give them back would stop the process's other threads for a moment.
+void Thread::clear() noexcept {
+    const hw_memo kept_memo = memo;
+    Thread* const kept_next = next_of_all;
+    NativeStack* const kept_native = native;
+    const std::uint64_t ended = series;
+    each_filled_part([](std::span<Edge> part) { ::memset(static_cast<void*>(part.data()), 0, part.size_bytes()); });
+    ticket.may_share.store(false, std::memory_order_relaxed);
+    constexpr std::size_t kFirst = offsetof(Thread, random);
+    ::memset(static_cast<void*>(&random), 0, offsetof(Thread, edges) - kFirst);
+    next_of_all = kept_next;
+    ended_series = ended;
+    native = kept_native;
+    if (native != nullptr) native->frames.forget(), native->frames.stack = {};
+    memo = kept_memo;
+    memo.thread = 0;
+    memo.state = nullptr;
+}
+
 void Recorder::give_thread_back(void* thread) noexcept {
     auto* t = static_cast<Thread*>(thread);
     Recorder& self = recorder();
@@ -83,18 +115,7 @@ Thread* Recorder::take_thread() noexcept {
         return t;
     }
     pool_ = t->next;
-    const hw_memo memo = t->memo;
-    Thread* const next_of_all = t->next_of_all;
-    const std::uint64_t ended_series = t->series;
-    NativeStack* const native = t->native;
-    platform::give_back(t, round_up(sizeof(Thread), kPage));
-    t->next_of_all = next_of_all;
-    t->ended_series = ended_series;
-    t->native = native;
-    if (native != nullptr) native->frames.forget(), native->frames.stack = {};
-    t->memo = memo;
-    t->memo.thread = 0;
-    t->memo.state = nullptr;
+    t->clear();
     return t;
 }
 
@@ -135,13 +156,13 @@ void Recorder::sync(Thread& t, std::uint32_t start_node) {
     if (t.session == session_) {
         if (t.is_to_move) names_.move(t);
         if (t.interval != interval_) {
-            zero_pages(t.edges, sizeof t.edges);
+            t.forget_edges();
             t.no_frames.forget_accounts();
             t.interval = interval_;
         }
         return;
     }
-    if (t.session != 0) zero_pages(t.edges, sizeof t.edges);
+    t.forget_edges();
     t.session = session_;
     t.interval = interval_;
     t.last_block = 0;
@@ -155,6 +176,7 @@ void Recorder::intern_slot(Thread& t, const hw_slot& slot, std::uint64_t key, Th
     const auto below = static_cast<std::uint32_t>(key), parent = below & ~Thread::kInternal;
     const bool is_below_internal = (below & Thread::kInternal) != 0;
     *edge = {slot.instr, key, below, {0, 0}};
+    t.note_filled(edge);
     edge->instr = nullptr;  // until all is known: what follows may throw
     const void* object = hw_slot_code(&slot);
     if (&slot + 1 < t.memo.slots + t.memo.depth) codes_.expect(*(&slot + 1));

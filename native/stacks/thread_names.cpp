@@ -231,7 +231,7 @@ void Recorder::name_thread(ThreadId id, const char* name, NameOf from) noexcept 
     });
 }
 
-void Recorder::adopt_thread(std::uint32_t node, std::uint32_t session, const hw_state& starter,
+void Recorder::adopt_thread(std::uint32_t node, std::uint32_t session, const Starters& starters,
                             const ThreadName& name) noexcept {
     if (!recording()) return;
     BusyGuard busy;
@@ -242,7 +242,7 @@ void Recorder::adopt_thread(std::uint32_t node, std::uint32_t session, const hw_
         // What was noted is of a thread that had this id before, unless somebody has named this one since it was made.
         const bool is_named = t->name.of == NameOf::system && ::strcmp(t->name.text, SystemName().text) == 0;
         if (!is_named) t->name = {};
-        t->starter = starter;
+        t->starters = starters;
         t->name.take(name.text, name.of);
         if (is_on() && session == session_) sync(*t, node);
     });

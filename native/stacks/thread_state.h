@@ -2,8 +2,10 @@
 #pragma once
 
 #include <atomic>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "base/errno_kept.h"
 #include "base/static_tls.h"
@@ -77,7 +79,7 @@ struct Thread {
         std::uint32_t node() const noexcept { return place & ~kInternal; }
         bool is_internal() const noexcept { return (place & kInternal) != 0; }
     };
-    static constexpr unsigned kEdgeBits = 12;
+    static constexpr unsigned kEdgeBits = 12, kEdgeParts = 32;
 
     static std::uint64_t key_under(std::uint32_t parent, const void* instr) noexcept {
         return static_cast<std::uint64_t>(code_generation(instr).load(std::memory_order_relaxed)) << 32 | parent;
@@ -86,6 +88,18 @@ struct Thread {
         const std::uint64_t mixed = (key ^ reinterpret_cast<std::uintptr_t>(instr) << 16) * 0x9e3779b97f4a7c15ULL;
         return &edges[mixed >> (64 - kEdgeBits)];
     }
+    // A thread that ends soon fills few of the parts: to go over all would put a page for each.
+    void note_filled(const Edge* edge) noexcept { filled_parts |= 1u << (edge - edges) / kEdgesOfPart; }
+    template <typename Visit>  // visit(edges of the part)
+    void each_filled_part(const Visit& visit) noexcept {
+        for (std::uint32_t left = filled_parts; left != 0; left &= left - 1)
+            visit(std::span<Edge, kEdgesOfPart>(&edges[std::countr_zero(left) * kEdgesOfPart], kEdgesOfPart));
+    }
+    void forget_edges() noexcept;
+    void forget_accounts() noexcept;
+    // For another thread; `ticket` stays, as the lock may know it.
+    void clear() noexcept;
+
     // Sets `top` for a top frame at `instr`, as hw_frames_are_settled() returned it. False where the thread has not met
     // it there lately.
     [[gnu::always_inline]] bool stand_at(const void* instr) noexcept {
@@ -149,7 +163,7 @@ struct Thread {
     Edge no_frames;         // the thread outside any Python frame
     std::uintptr_t last_block;  // of this thread's last allocation
     ThreadId id;                // 0 for the state of a thread that has ended
-    hw_state starter;           // of the thread that started it, where that is known
+    Starters starters;          // none where it is not known who started it
     std::uint64_t asked_ns;     // when it was last found where that one waits
     bool is_main;
     bool has_unowned;         // it allocated where another thread's line may count
@@ -164,8 +178,10 @@ struct Thread {
     Thread* next;
     static constexpr std::uint32_t kLineCursors = 32;
     hw_line_cursor line_cursors[kLineCursors];
+    static constexpr std::size_t kEdgesOfPart = (1 << kEdgeBits) / kEdgeParts;
+    std::uint32_t filled_parts;  // of `edges`, since they were forgotten
     Edge edges[1 << kEdgeBits];
-    ThreadAccounts accounts;
+    ThreadAccounts accounts;     // empty once the thread has ended
 
     static Thread& of(LockTicket& ticket) noexcept { return reinterpret_cast<Thread&>(ticket); }
 };

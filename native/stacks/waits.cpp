@@ -4,6 +4,7 @@
 // works for other lines later: for those at which its starter waits then.
 #include <algorithm>
 #include <string_view>
+#include <utility>
 
 #include "session/recorder.h"
 #include "stacks/waits.h"
@@ -14,7 +15,6 @@ using capture::Owner;
 
 namespace {
 
-constexpr int kMostStarters = 4;
 constexpr std::uint32_t kMostOthers = 16;
 // To ask without the GIL takes some microseconds, so smaller blocks do it once in this time.
 constexpr std::size_t kAlwaysAsks = 1 << 20;
@@ -57,26 +57,15 @@ WaitedAt Recorder::own_line(std::uint32_t node) const {
     return run;
 }
 
-// The state of the thread that started another one; 0 where that is not known. Under the lock.
-std::uint64_t Recorder::starter_of(ThreadId id) {
-    UninterruptedHold hold(pool_lock_);
-    for (const Thread* t = all_; t != nullptr; t = t->next_of_all)
-        if (t->id == id) return t->starter.id;
-    return 0;
-}
-
 // Asks the interpreter, with the GIL. False without it.
 bool Recorder::find_other(Thread& t, WaitedAt* found) {
     Standing standing{codes_, tree_, t};
     const auto visit = [](const hw_slot* slot, void* at) {
         return static_cast<int>(static_cast<Standing*>(at)->visit(*slot));
     };
-    unsigned long thread = 0;
-    std::uint64_t state = t.starter.id;
-    for (int i = 0; i < kMostStarters && state != 0 && standing.line().code == 0;
-         ++i, state = thread == 0 ? 0 : starter_of(thread))
-        if (hw_frames_of_other(state, visit, &standing, &thread) < 0) return false;
-    if (standing.line().code == 0 && hw_frames_of_other(0, visit, &standing, &thread) < 0) return false;
+    for (std::uint32_t i = 0; i < t.starters.count() && standing.line().code == 0; ++i)
+        if (hw_frames_of_other(t.starters.id(i), visit, &standing) < 0) return false;
+    if (standing.line().code == 0 && hw_frames_of_other(0, visit, &standing) < 0) return false;
     *found = standing.line();
     return true;
 }
@@ -111,7 +100,7 @@ WaitedAt Recorder::only_line_of_waiting(Thread& t) {
 WaitedAt Recorder::find_waiting(Thread& t) {
     if (are_calls_filtered()) return {};
     const ErrnoKept kept;
-    WaitedAt found = line_of_waiting(t, t.starter);
+    WaitedAt found = line_of_waiting(t, t.starters.nearest());
     if (found.code == 0 && t.is_below_start()) found = only_line_of_waiting(t);
     return found.code != 0 ? found : line_of_waiting(t, main_state_);
 }
@@ -149,9 +138,11 @@ bool Recorder::find_wait(Thread& t, std::size_t bytes) {
 // so is what follows on the stacks that it has met. Under the lock.
 void Recorder::renew_wait(Thread& t, std::size_t bytes) {
     if (!find_wait(t, bytes)) return;
-    if (!t.is_below_start() || own_line(t.base).code == 0)  // else only what it does outside of Python
-        for (Thread::Edge& edge : t.edges) edge.forget_accounts();
-    t.no_frames.forget_accounts();
+    if (!t.is_below_start() || own_line(t.base).code == 0) {
+        t.forget_accounts();
+    } else {
+        t.no_frames.forget_accounts();  // only what it does outside of Python
+    }
     if (t.native != nullptr) t.native->session = t.native->known_below = 0;
 }
 
@@ -160,8 +151,11 @@ std::uint32_t Recorder::python_node(Thread& t) {
     const std::uint32_t node = t.top->node();
     const bool works_for_others = t.is_below_start() && t.top == &t.no_frames;
     if (t.is_main || (!works_for_others && own_line(node).code != 0)) return node;
-    t.has_unowned = true;
-    renew_wait(t, kAlwaysAsks);
+    if (std::exchange(t.has_unowned, true)) {
+        renew_wait(t, kAlwaysAsks);
+    } else {
+        find_wait(t, kAlwaysAsks);  // no account is for another line
+    }
     return t.wait_code == 0 ? node : tree_.child(node, t.wait_code, t.waits_at.line);
 }
 

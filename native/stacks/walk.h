@@ -510,15 +510,13 @@ hw_state hw_own_state(void) {
     return own == NULL ? (hw_state){NULL, 0} : (hw_state){own, own->id};
 }
 
-int hw_frames_of_other(uint64_t state, hw_visit_slot visit, void* context, unsigned long* thread) {
+int hw_frames_of_other(uint64_t state, hw_visit_slot visit, void* context) {
     const PyThreadState *const own = state_with_gil(), *found = NULL;
-    *thread = 0;
     if (own == NULL) return -1;
     for (PyThreadState* s = PyInterpreterState_ThreadHead(own->interp); s != NULL;
          s = PyThreadState_Next(s)) /* newest first */
         if (state == 0 || s->id == state) found = s;
     if (found == NULL || found == own) return 0;
-    *thread = found->thread_id;
     for (const hw_frame* f = top_of(found); f != NULL; f = f->previous) {
         hw_slot slot;
         slot_fill(&slot, f);

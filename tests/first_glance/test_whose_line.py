@@ -362,6 +362,41 @@ def test_each_line_that_waits_has_what_was_done_for_it(place: Place, sample: tup
 
 
 @needs_engine
+def test_the_thread_in_between_may_have_ended(place: Place) -> None:
+    """A library's thread was started by another one, which the user's thread started: the user's waits for it."""
+    place.write(
+        "site-packages/relay.py",
+        """
+import threading
+import library
+
+def make(size):
+    made, started = [], []
+    def work(starter):
+        starter.join()
+        made.append(library.make(size))
+    def start():
+        started.append(threading.Thread(target=work, args=(threading.current_thread(),)))
+        started[0].start()
+    first = threading.Thread(target=start)
+    first.start()
+    first.join()
+    started[0].join()
+    return made
+""",
+    )
+    place.write(
+        "program.py",
+        "import threading\nimport relay\n"
+        "kept = []\n"
+        "def work():\n"
+        f"    kept.append(relay.make({SIZE}))\n"
+        "thread = threading.Thread(target=work)\nthread.start()\nthread.join()\n",
+    )
+    assert place.headline("program.py").startswith("most waited for at program.py:5 in work: 20.")
+
+
+@needs_engine
 @pytest.mark.parametrize("sample", [(), ("--sample", "64KiB")], ids=["exact", "sampled"])
 def test_a_native_thread_works_for_the_line_that_waits_for_it(place: Place, sample: tuple[str, ...]) -> None:
     """Such threads are below the line that started them. It counts where nobody waits: the caller keeps the GIL. Their

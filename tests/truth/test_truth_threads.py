@@ -365,3 +365,24 @@ def test_a_thread_that_allocates_little_takes_little(tmp_path: Path) -> None:
         libraries=["workers"],
     )
     assert int(recorded.stdout) < 96 * 1024
+
+
+def test_a_thread_that_ends_soon_takes_few_pages(tmp_path: Path) -> None:
+    """A server may start one for each request. What the recorder keeps for a thread serves the next one."""
+    recorded = record(
+        tmp_path,
+        """
+        import resource, threading
+        def faults_of_threads(count):
+            before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+            for _ in range(count):
+                thread = threading.Thread(target=bytearray, args=(100,))
+                thread.start()
+                thread.join()
+            return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+        def main():
+            faults_of_threads(100)
+            print(faults_of_threads(200) / 200)
+        """,
+    )
+    assert float(recorded.stdout) < 5  # one of them is the plain run's
