@@ -52,7 +52,7 @@ typedef struct {
     int ends_as_before;     /* the last walk ended where a settled stack's does: that need not be found again */
 } hw_memo;
 
-/* Deeper below the top than this, frames that were linked as before are not compared, where none above has a tag. */
+/* Below so many frames of which none can have a tag, frames that were linked as before are not compared. */
 enum { HW_TRUSTED_DEPTH = 128 };
 
 /* Make room for at least `capacity` slots, keeping those there; 0 when it can't be had. Given by the caller of the

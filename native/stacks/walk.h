@@ -171,11 +171,10 @@ static inline int has_moved(hw_slot* slot, const hw_frame* f) {
     return 1;
 }
 
-/* Of the slots up to this one. */
-static inline hw_slot* lowest_compared(const hw_memo* memo, hw_slot* slot) {
+/* The lowest of the slots up to this one that matters to the caller. */
+static inline hw_slot* floor_below(const hw_memo* memo, hw_slot* slot) {
     hw_slot* const floor = memo->slots + memo->floor;
-    hw_slot* const lowest = slot - memo->slots >= HW_TRUSTED_DEPTH ? slot - (HW_TRUSTED_DEPTH - 1) : memo->slots;
-    return lowest > floor ? lowest : floor < slot ? floor : slot;
+    return floor < slot ? floor : slot;
 }
 
 /* The caller must check the slots from `changed` up again. */
@@ -187,13 +186,23 @@ static inline hw_slot* changed_from(hw_memo* memo, hw_slot* changed) {
     return memo->changed = changed;
 }
 
+/* So many frames were compared down to this one, and none has a tag. It gets one, at which later walks end. Whether
+ * those below are taken as unchanged. */
+static __attribute__((noinline)) int are_trusted_below(const hw_memo* memo, hw_slot* slot, uint32_t* untagged) {
+    if (!may_tag(memo)) return 0;
+    if (put_tag(memo, slot)) *untagged = 0;
+    return *untagged >= HW_TRUSTED_DEPTH;
+}
+
 /* The slots up to this one were linked together at the last walk, and it holds a live frame. Compare them with the
  * frames of today, down to one that has not run since, and note where each stands. Returns the lowest changed slot (the
  * one above: none), or NULL when the links differ: what is below is then not known to live. A slot's frame is the
  * previous of the slot above it, so only two words of each are read. */
 static inline hw_slot* compare_down(hw_memo* memo, hw_slot* slot) {
-    hw_slot* const last = lowest_compared(memo, slot);
+    enum { kTagEvery = 32 };
+    hw_slot* const last = floor_below(memo, slot);
     hw_slot* lowest = slot + 1;
+    uint32_t untagged = 0;
     for (const hw_frame* f = (const hw_frame*)slot->frame;; f = (const hw_frame*)slot->previous, --slot) {
         if (__builtin_expect((const void*)f->previous != slot->previous, 0)) return NULL;
         if (has_moved(slot, f)) {
@@ -203,6 +212,7 @@ static inline hw_slot* compare_down(hw_memo* memo, hw_slot* slot) {
             slot->tagged = kRuns;
         }
         if (slot == last) break;
+        if (++untagged > kTagEvery && are_trusted_below(memo, slot, &untagged)) break;
     }
     return lowest;
 }
@@ -234,10 +244,10 @@ static inline hw_slot* compare(hw_memo* memo, hw_slot* slot, int was_settled) {
 
 /* The top frame is not the one remembered: find where the new frames join the old stack, and put them on top of it. */
 static hw_slot* walk_to_the_join(hw_memo* memo, hw_slot* slot, const hw_frame* top, int was_settled, hw_grow grow) {
-    enum { kFreshMost = 64, kNear = 8 };
-    const hw_frame* fresh[kFreshMost];
+    enum { kNear = 8 };
     uint32_t fresh_count = 0;
-    for (const hw_frame* f = top;; f = f->previous) {
+    const hw_frame* f = top;
+    for (;; f = f->previous) {
         if (f == NULL) return walk_everything(memo, top, grow);
         while (height_above(slot->frame, f) - 1 < kPart && slot != memo->slots) --slot; /* it has returned */
         if (is_called_as_before(slot, f)) break;
@@ -251,8 +261,7 @@ static hw_slot* walk_to_the_join(hw_memo* memo, hw_slot* slot, const hw_frame* t
                 break;
             }
         }
-        if (fresh_count == kFreshMost) return walk_everything(memo, top, grow);
-        fresh[fresh_count++] = f;
+        ++fresh_count;
     }
     hw_slot* lowest = compare(memo, slot, was_settled);
     if (lowest == NULL) return walk_everything(memo, top, grow);
@@ -269,7 +278,7 @@ static hw_slot* walk_to_the_join(hw_memo* memo, hw_slot* slot, const hw_frame* t
     memo->depth = depth;
     slot = memo->slots + depth;
     if (slot - memo->lowest > kDeep) memo->ends_as_before = 0;
-    for (uint32_t i = 0; i < fresh_count; ++i) slot_fill(--slot, fresh[i]);
+    for (const hw_frame* fresh = top; fresh != f; fresh = fresh->previous) slot_fill(--slot, fresh);
     return lowest;
 }
 
@@ -291,13 +300,13 @@ inline __attribute__((always_inline)) hw_slot* hw_frames_refresh(hw_memo* memo, 
     return lowest == NULL ? walk_everything(memo, top, grow) : changed_from(memo, lowest);
 }
 
-/* Let the next checks end at a tagged frame near the top, where there is one or one can be tagged. */
-static void stop_at_a_tag(hw_memo* memo) {
+/* Let the next checks end at a tagged frame near the top, where there is one or one can be tagged. A stack that would be
+ * compared whole need not have one. */
+static void stop_at_a_tag(hw_memo* memo, int is_whole) {
     enum { kMostTries = 8 };
     hw_slot* slot = memo->settled;
     const int may_put = may_tag(memo);
-    for (int tries = 0; tries < kMostTries; ++tries) {
-        --slot;
+    for (int tries = 0; --slot > memo->lowest && (tries < kMostTries || !is_whole); ++tries) {
         if ((slot->tagged == 0 || slot->tagged == kRuns) && !(may_put && put_tag(memo, slot))) continue;
         if (end_at(memo, slot)) return;
     }
@@ -316,9 +325,11 @@ static void stop_at_a_calm_frame(hw_memo* memo) {
 }
 
 static __attribute__((noinline)) void find_an_end(hw_memo* memo) {
-    end_at_untagged(memo, lowest_compared(memo, memo->settled));
+    hw_slot* const floor = floor_below(memo, memo->settled);
+    const int is_whole = memo->settled - floor < HW_TRUSTED_DEPTH;
+    end_at_untagged(memo, is_whole ? floor : memo->settled - (HW_TRUSTED_DEPTH - 1));
     if (memo->settled - memo->lowest >= kDeep) {
-        stop_at_a_tag(memo);
+        stop_at_a_tag(memo, is_whole);
     } else {
         stop_at_a_calm_frame(memo);
     }

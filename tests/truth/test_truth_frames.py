@@ -499,6 +499,37 @@ def test_a_frame_in_the_place_of_one_that_raised_is_another(tmp_path: Path) -> N
     assert {tuple(frame.line for frame in stack.frames[-3:-1]) for stack in stacks} == lines
 
 
+@pytest.mark.parametrize("sample_bytes", [0, 1 << 18])
+def test_a_deep_stack_grows_unseen(tmp_path: Path, sample_bytes: int) -> None:
+    """Between two recorded blocks hundreds of frames were added to others, which lie where others lay before, and were
+    called by another line. They are so small that the interpreter seldom maps room for more, which is recorded, too."""
+    recorded = run(
+        tmp_path,
+        """
+        kept, sizes = [], [8_000_000, 4_000_000, 2_000_000, 1_000_000]
+        def take():
+            kept.append(bytearray(sizes.pop()))  # @take
+        down = lambda n: down(n - 1) if n else take()
+        def main():
+            down(300)  # @few
+            down(900)  # @many
+            down(1_500)  # @more
+            down(20)  # @fewest
+        """,
+        sample_bytes=sample_bytes,
+    )
+    found = {
+        next(frame.line for frame in stack.frames if frame.function == "main"): (
+            [frame.function for frame in stack.frames].count("<lambda>"),
+            round(stack.bytes / 1_000_000),
+        )
+        for stack in recorded.stacks("take", "python", "end")
+        if stack.bytes > 500_000
+    }
+    at = recorded.line
+    assert found == {at("few"): (301, 1), at("many"): (901, 2), at("more"): (1_501, 4), at("fewest"): (21, 8)}
+
+
 @pytest.mark.parametrize("sample_bytes", [0, 4096])
 @pytest.mark.parametrize("seed", [0, 3])
 def test_calls_of_every_kind_far_up_a_deep_stack(tmp_path: Path, seed: int, sample_bytes: int) -> None:
