@@ -5,6 +5,7 @@
 
 #include <new>
 
+#include "base/process.h"
 #include "base/raw_calls.h"
 #include "session/fatal_signals.h"
 #include "session/recorder.h"
@@ -131,6 +132,7 @@ Thread* Recorder::make_thread() noexcept {
     Thread* t = take_thread();
     if (t == nullptr) return nullptr;
     t->top = &t->no_frames;
+    t->begin_edges(process::is_main_thread());
     t->epoch = Thread::kNoEpoch;
     hw_frames_forget(&t->memo);
     // May allocate for a late key; we are busy, so that is not recorded.

@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <span>
 
 #include "base/errno_kept.h"
@@ -86,10 +87,17 @@ struct Thread {
     }
     Edge* edge_of(const void* instr, std::uint64_t key) noexcept {
         const std::uint64_t mixed = (key ^ reinterpret_cast<std::uintptr_t>(instr) << 16) * 0x9e3779b97f4a7c15ULL;
-        return &edges[mixed >> (64 - kEdgeBits)];
+        return &edges[mixed >> (64 - kEdgeBits) & edge_mask];
     }
-    // A thread that ends soon fills few of the parts: to go over all would put a page for each.
-    void note_filled(const Edge* edge) noexcept { filled_parts |= 1u << (edge - edges) / kEdgesOfPart; }
+    // A program may have hundreds of threads that meet few lines each: they use a page of the edges, others twice as
+    // many whenever half of them were filled.
+    void begin_edges(bool are_all_used) noexcept {
+        edge_mask = static_cast<std::uint32_t>(are_all_used ? std::size(edges) : kEdgesOfPart) - 1;
+    }
+    void note_filled(const Edge* edge) noexcept {
+        filled_parts |= 1u << (edge - edges) / kEdgesOfPart;
+        if (++filled_edges > edge_mask / 2 && edge_mask + 1 != std::size(edges)) edge_mask = 2 * edge_mask + 1;
+    }
     template <typename Visit>  // visit(edges of the part)
     void each_filled_part(const Visit& visit) noexcept {
         for (std::uint32_t left = filled_parts; left != 0; left &= left - 1)
@@ -179,9 +187,11 @@ struct Thread {
     static constexpr std::uint32_t kLineCursors = 32;
     hw_line_cursor line_cursors[kLineCursors];
     static constexpr std::size_t kEdgesOfPart = (1 << kEdgeBits) / kEdgeParts;
+    std::uint32_t edge_mask;     // the edges that are used lie below it, or there
+    std::uint32_t filled_edges;  // how often one was
     std::uint32_t filled_parts;  // of `edges`, since they were forgotten
     Edge edges[1 << kEdgeBits];
-    ThreadAccounts accounts;     // empty once the thread has ended
+    ThreadAccounts accounts;  // empty once the thread has ended
 
     static Thread& of(LockTicket& ticket) noexcept { return reinterpret_cast<Thread&>(ticket); }
 };

@@ -300,8 +300,8 @@ inline __attribute__((always_inline)) hw_slot* hw_frames_refresh(hw_memo* memo, 
     return lowest == NULL ? walk_everything(memo, top, grow) : changed_from(memo, lowest);
 }
 
-/* Let the next checks end at a tagged frame near the top, where there is one or one can be tagged. A stack that would be
- * compared whole need not have one. */
+/* Let the next checks end at a tagged frame near the top, where there is one or one can be tagged. A stack that would
+ * be compared whole need not have one. */
 static void stop_at_a_tag(hw_memo* memo, int is_whole) {
     enum { kMostTries = 8 };
     hw_slot* slot = memo->settled;

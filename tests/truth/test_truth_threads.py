@@ -386,3 +386,30 @@ def test_a_thread_that_ends_soon_takes_few_pages(tmp_path: Path) -> None:
         """,
     )
     assert float(recorded.stdout) < 5  # one of them is the plain run's
+
+
+def test_a_thread_of_python_takes_little(tmp_path: Path) -> None:
+    """It has been through some thirty lines when it waits. They share the pages of its caches."""
+    recorded = record(
+        tmp_path,
+        """
+        import os, threading
+        def resident():
+            with open("/proc/self/statm") as file:
+                return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        def wait(number):
+            kept = {"numbers": [number] * 10}
+            waiting.release()
+            end.wait()
+        end, waiting = threading.Event(), threading.Semaphore(0)
+        def main():
+            before = resident()
+            threads = [threading.Thread(target=wait, args=(number,)) for number in range(200)]
+            for thread in threads: thread.start()
+            for _ in threads: waiting.acquire()
+            print((resident() - before) // len(threads))
+            end.set()
+            for thread in threads: thread.join()
+        """,
+    )
+    assert int(recorded.stdout) < 64 * 1024  # a fourth of it in the plain run
