@@ -300,13 +300,11 @@ inline __attribute__((always_inline)) hw_slot* hw_frames_refresh(hw_memo* memo, 
     return lowest == NULL ? walk_everything(memo, top, grow) : changed_from(memo, lowest);
 }
 
-/* Let the next checks end at a tagged frame near the top, where there is one or one can be tagged. A stack that would
- * be compared whole need not have one. */
-static void stop_at_a_tag(hw_memo* memo, int is_whole) {
+/* Let the next checks end at a tagged frame near the top, where there is one or one can be tagged. */
+static void stop_at_a_tag(hw_memo* memo, int may_put, int is_deep) {
     enum { kMostTries = 8 };
     hw_slot* slot = memo->settled;
-    const int may_put = may_tag(memo);
-    for (int tries = 0; --slot > memo->lowest && (tries < kMostTries || !is_whole); ++tries) {
+    for (int tries = 0; --slot > memo->lowest && (tries < kMostTries || is_deep); ++tries) {
         if ((slot->tagged == 0 || slot->tagged == kRuns) && !(may_put && put_tag(memo, slot))) continue;
         if (end_at(memo, slot)) return;
     }
@@ -326,10 +324,10 @@ static void stop_at_a_calm_frame(hw_memo* memo) {
 
 static __attribute__((noinline)) void find_an_end(hw_memo* memo) {
     hw_slot* const floor = floor_below(memo, memo->settled);
-    const int is_whole = memo->settled - floor < HW_TRUSTED_DEPTH;
-    end_at_untagged(memo, is_whole ? floor : memo->settled - (HW_TRUSTED_DEPTH - 1));
+    const int may_put = may_tag(memo), is_deep = memo->settled - floor >= HW_TRUSTED_DEPTH;
+    end_at_untagged(memo, may_put && is_deep ? memo->settled - (HW_TRUSTED_DEPTH - 1) : floor);
     if (memo->settled - memo->lowest >= kDeep) {
-        stop_at_a_tag(memo, is_whole);
+        stop_at_a_tag(memo, may_put, is_deep);
     } else {
         stop_at_a_calm_frame(memo);
     }

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import signatures
 
-KINDS = 30
+KINDS = 31
 BASE_DEPTH, MOST_DEPTH, MOST_BLOCKS = 16, 70, 1500
 
 
@@ -199,6 +199,11 @@ def drained(source: Iterator[int]) -> None:
         pass
 
 
+def far_down(levels: int) -> None:
+    """Frames of which no block is taken: they lie where the last ones lay."""
+    far_down(levels - 1) if levels else go(walk.level)
+
+
 def go(depth: int) -> None:
     act = next(walk.script, 0)
     deeper = depth + 1
@@ -311,6 +316,11 @@ def go(depth: int) -> None:
         for _ in range(3):
             resume(2, deeper)
             walk.take(next(walk.sizes))
+    elif act == 29:
+        walk.level, levels = deeper, 10 * next(walk.script, 0)
+        far_down(levels)
+        walk.level = deeper
+        far_down(levels)
     else:
         walk.take(next(walk.sizes))
         walk.take(next(walk.sizes))

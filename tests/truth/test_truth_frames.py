@@ -531,7 +531,7 @@ def test_a_deep_stack_grows_unseen(tmp_path: Path, sample_bytes: int) -> None:
 
 
 @pytest.mark.parametrize("sample_bytes", [0, 4096])
-@pytest.mark.parametrize("seed", [0, 3])
+@pytest.mark.parametrize("seed", [0, 1, 3])
 def test_calls_of_every_kind_far_up_a_deep_stack(tmp_path: Path, seed: int, sample_bytes: int) -> None:
     """Deep stacks are not compared to their end: whatever a call may do, what is left out has not changed. Where small
     blocks are sampled, much happens between two looks at a stack.
