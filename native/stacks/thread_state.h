@@ -2,7 +2,6 @@
 #pragma once
 
 #include <atomic>
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
@@ -95,13 +94,13 @@ struct Thread {
         edge_mask = static_cast<std::uint32_t>(are_all_used ? std::size(edges) : kEdgesOfPart) - 1;
     }
     void note_filled(const Edge* edge) noexcept {
-        filled_parts |= 1u << (edge - edges) / kEdgesOfPart;
+        filled_parts |= 1u << static_cast<std::size_t>(edge - edges) / kEdgesOfPart;
         if (++filled_edges > edge_mask / 2 && edge_mask + 1 != std::size(edges)) edge_mask = 2 * edge_mask + 1;
     }
     template <typename Visit>  // visit(edges of the part)
     void each_filled_part(const Visit& visit) noexcept {
-        for (std::uint32_t left = filled_parts; left != 0; left &= left - 1)
-            visit(std::span<Edge, kEdgesOfPart>(&edges[std::countr_zero(left) * kEdgesOfPart], kEdgesOfPart));
+        for (std::size_t part = 0; part < kEdgeParts; ++part)
+            if ((filled_parts >> part & 1) != 0) visit(std::span<Edge>(&edges[part * kEdgesOfPart], kEdgesOfPart));
     }
     void forget_edges() noexcept;
     void forget_accounts() noexcept;
