@@ -52,9 +52,6 @@ typedef struct {
     int ends_as_before;     /* the last walk ended where a settled stack's does: that need not be found again */
 } hw_memo;
 
-/* Below so many frames of which none can have a tag, frames that were linked as before are not compared. */
-enum { HW_TRUSTED_DEPTH = 128 };
-
 /* Make room for at least `capacity` slots, keeping those there; 0 when it can't be had. Given by the caller of the
  * walk. */
 typedef int (*hw_grow)(hw_memo* memo, uint32_t capacity);

@@ -186,12 +186,8 @@ static inline hw_slot* changed_from(hw_memo* memo, hw_slot* changed) {
     return memo->changed = changed;
 }
 
-/* So many frames were compared down to this one, and none has a tag. It gets one, at which later walks end. Whether
- * those below are taken as unchanged. */
-static __attribute__((noinline)) int are_trusted_below(const hw_memo* memo, hw_slot* slot, uint32_t* untagged) {
-    if (!may_tag(memo)) return 0;
-    if (put_tag(memo, slot)) *untagged = 0;
-    return *untagged >= HW_TRUSTED_DEPTH;
+static __attribute__((noinline)) int tag_below(const hw_memo* memo, hw_slot* slot) {
+    return may_tag(memo) && put_tag(memo, slot);
 }
 
 /* The slots up to this one were linked together at the last walk, and it holds a live frame. Compare them with the
@@ -199,10 +195,10 @@ static __attribute__((noinline)) int are_trusted_below(const hw_memo* memo, hw_s
  * one above: none), or NULL when the links differ: what is below is then not known to live. A slot's frame is the
  * previous of the slot above it, so only two words of each are read. */
 static inline hw_slot* compare_down(hw_memo* memo, hw_slot* slot) {
-    enum { kTagEvery = 32 };
+    enum { kTagEvery = 32, kTryAgainAfter = 5 };
     hw_slot* const last = floor_below(memo, slot);
     hw_slot* lowest = slot + 1;
-    uint32_t untagged = 0;
+    int untagged = 0;
     for (const hw_frame* f = (const hw_frame*)slot->frame;; f = (const hw_frame*)slot->previous, --slot) {
         if (__builtin_expect((const void*)f->previous != slot->previous, 0)) return NULL;
         if (has_moved(slot, f)) {
@@ -212,7 +208,8 @@ static inline hw_slot* compare_down(hw_memo* memo, hw_slot* slot) {
             slot->tagged = kRuns;
         }
         if (slot == last) break;
-        if (++untagged > kTagEvery && are_trusted_below(memo, slot, &untagged)) break;
+        /* Later walks end at the tags that are written on the way. */
+        if (++untagged > kTagEvery) untagged = tag_below(memo, slot) ? 0 : kTagEvery - kTryAgainAfter;
     }
     return lowest;
 }
@@ -300,12 +297,15 @@ inline __attribute__((always_inline)) hw_slot* hw_frames_refresh(hw_memo* memo, 
     return lowest == NULL ? walk_everything(memo, top, grow) : changed_from(memo, lowest);
 }
 
-/* Let the next checks end at a tagged frame near the top, where there is one or one can be tagged. */
-static void stop_at_a_tag(hw_memo* memo, int may_put, int is_deep) {
+/* Let the next checks end at a tagged frame near the top, where there is one or one can be tagged; else at one below.
+ */
+static void stop_at_a_tag(hw_memo* memo) {
     enum { kMostTries = 8 };
-    hw_slot* slot = memo->settled;
-    for (int tries = 0; --slot > memo->lowest && (tries < kMostTries || is_deep); ++tries) {
-        if ((slot->tagged == 0 || slot->tagged == kRuns) && !(may_put && put_tag(memo, slot))) continue;
+    const int may_put = may_tag(memo);
+    int tries = 0;
+    for (hw_slot* slot = memo->settled; --slot > memo->lowest; ++tries) {
+        const int is_tagged = slot->tagged != 0 && slot->tagged != kRuns;
+        if (!is_tagged && (!may_put || tries >= kMostTries || !put_tag(memo, slot))) continue;
         if (end_at(memo, slot)) return;
     }
 }
@@ -323,11 +323,9 @@ static void stop_at_a_calm_frame(hw_memo* memo) {
 }
 
 static __attribute__((noinline)) void find_an_end(hw_memo* memo) {
-    hw_slot* const floor = floor_below(memo, memo->settled);
-    const int may_put = may_tag(memo), is_deep = memo->settled - floor >= HW_TRUSTED_DEPTH;
-    end_at_untagged(memo, may_put && is_deep ? memo->settled - (HW_TRUSTED_DEPTH - 1) : floor);
+    end_at_untagged(memo, floor_below(memo, memo->settled));
     if (memo->settled - memo->lowest >= kDeep) {
-        stop_at_a_tag(memo, may_put, is_deep);
+        stop_at_a_tag(memo);
     } else {
         stop_at_a_calm_frame(memo);
     }
