@@ -191,10 +191,9 @@ private:
     }
 
     Key key_of(const Place& place, const capture::NodeRecord& node) const {
-        LineGroup group = place.below_import ? LineGroup::imports
-                          : place.has_owner  ? LineGroup::line
-                                             : LineGroup::other;
-        if (group == LineGroup::line && is(code_of(place.shown), capture::CodeKind::wait)) group = LineGroup::waited;
+        const LineGroup group = place.below_import ? LineGroup::imports
+                                : place.has_owner  ? LineGroup::line
+                                                   : LineGroup::other;
         if (node.line == 0) return {group, 0, 0, node.code};
         return {group, tree_.code_record(node.code).file, node.line, 0};
     }
@@ -206,7 +205,7 @@ private:
         const Entry* unused = nullptr;
         std::int64_t all_untouched = 0;
         for (const Entry& entry : rows_) {
-            const auto group = static_cast<std::size_t>(listed_with(std::get<0>(entry.first)));
+            const auto group = static_cast<std::size_t>(std::get<0>(entry.first));
             const Row& row = entry.second;
             sums[group] += row.bytes;
             all_untouched += row.untouched;
@@ -231,8 +230,6 @@ private:
         return top;
     }
 
-    static LineGroup listed_with(LineGroup group) { return group == LineGroup::waited ? LineGroup::line : group; }
-
     bool comes_before(const Entry& one, const Entry& other) const {
         const auto order = [this](const Entry& entry) {
             const auto& [group, file, line, code] = entry.first;
@@ -249,7 +246,8 @@ private:
         const capture::CodeRecord& code = tree_.code_record(most->first.second);
         TopLineView top;
         top.is_known = true;
-        top.group = std::get<0>(entry.first);
+        const bool is_waited = is(code, capture::CodeKind::wait) && std::get<0>(entry.first) == LineGroup::line;
+        top.group = is_waited ? LineGroup::waited : std::get<0>(entry.first);
         top.file = tree_.text_of(code.file);
         top.function = function_around(tree_.text_of(code.function));
         if (top.group == LineGroup::waited)

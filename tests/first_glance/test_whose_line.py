@@ -362,6 +362,28 @@ def test_each_line_that_waits_has_what_was_done_for_it(place: Place, sample: tup
 
 
 @needs_engine
+@pytest.mark.parametrize("of_pool", [2, 1])
+def test_what_a_line_allocates_and_waits_for_is_one_row(place: Place, of_pool: int) -> None:
+    """It leads before a line that holds more than either part. What is most of it names it."""
+    place.write(
+        "program.py",
+        "import concurrent.futures\nimport library\n"
+        "pool = concurrent.futures.ThreadPoolExecutor(1)\n"
+        f"both = [list(pool.map(library.make, [{SIZE}] * {of_pool})), library.make({SIZE} * {3 - of_pool})]\n"
+        f"other = library.make({SIZE} * 5 // 2)\n",
+    )
+    before = "waited for at" if of_pool == 2 else "at"
+    assert place.headline("program.py").startswith(f"most {before} program.py:4 in <module>: 60.")
+    capture = hiwater.open(place.folder / "a.hiw")
+    first, second = rank_lines(capture.tables, capture.end.holdings()).lines[:2]
+    assert (first.group, first.frame.line) == (Group.waited if of_pool == 2 else Group.line, 4)
+    assert (second.frame.line, round(second.bytes / SIZE, 1)) == (5, 2.5)
+    for kind in ("text", "markdown", "html"):
+        run_hiwater("report", "a.hiw", "--format", kind, "-o", kind, folder=place.folder, check=True)
+        assert f"most {before} program.py:4" in (place.folder / kind).read_text()
+
+
+@needs_engine
 def test_the_thread_in_between_may_have_ended(place: Place) -> None:
     """A library's thread was started by another one, which the user's thread started: the user's waits for it."""
     place.write(

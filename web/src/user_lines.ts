@@ -105,7 +105,7 @@ export function rankUserLines(capture: Capture, held: Held, counts: Uint8Array):
 
 /** The same rows with the figures that the other reports have, for the moment that they were asked for. */
 export function withReported(capture: Capture, lines: UserLine[]): UserLine[] {
-  const id = (group: Group, { file, line, name }: Key) => `${group}:${file}:${line || name}`;
+  const id = (group: Group, { file, line, name }: Key) => `${ORDER[group]}:${file}:${line || name}`;
   const known = new Map(lines.map((line) => [id(line.group, line.key), line]));
   return capture.described.summary.lines.rows.map((row) => {
     const key = keyOf(capture, row);

@@ -84,8 +84,8 @@ def survivors(snapshot: Snapshot, kind: str = "all", *, described: int) -> list[
     tables = snapshot.tables
     wanted = is_counted(tables.account_kind) if kind == "all" else tables.account_kind == KINDS.index(kind)
     accounts = np.flatnonzero(wanted & (snapshot.bytes > 0))
-    found = rows_of_paths(tables, tables.account_node[accounts])
     size, blocks = snapshot.bytes[accounts], snapshot.blocks[accounts]
+    found = rows_of_paths(tables, tables.account_node[accounts], size)
     total, count = (sum_at(len(found.rows), found.row, values) for values in (size, blocks))
     quarter = quarters(tables, snapshot.at_ns)
     if quarter is not None:

@@ -58,7 +58,8 @@ class SearchedPaths:
         """The rows of the ranking of lines, and for each path the parts of its blocks whose allocation was recorded.
         Path 0 has what no object holds."""
         known = np.concatenate([self.search.blocks[self.search.blocks["account"] != 0], self.search.unheld])
-        found = rows_of_paths(self._tables, self._tables.account_node[known["account"].astype(np.int64)])
+        node = self._tables.account_node[known["account"].astype(np.int64)]
+        found = rows_of_paths(self._tables, node, known["bytes"].astype(np.int64))
         parts: dict[int, list[Part]] = defaultdict(list)
         columns = (known["path"].tolist(), found.row.tolist(), known["blocks"].tolist(), known["bytes"].tolist())
         for path, row, blocks, size in zip(*columns, strict=True):

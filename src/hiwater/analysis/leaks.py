@@ -176,7 +176,7 @@ def _rows(
     """The leaking paths by line, of the user's own code where there is one on the path; each with what has grown."""
     if not leaking:
         return []
-    found = rows_of_paths(tables, _nodes_at_fault(tables, growth, leaking))
+    found = rows_of_paths(tables, _nodes_at_fault(tables, growth, leaking), growth.live_bytes[leaking])
     by_row: dict[tuple[int, Suppression | None], list[int]] = {}
     for number, row in zip(leaking, found.row.tolist(), strict=True):
         frames = tables.paths.frames(int(growth.node[number]))

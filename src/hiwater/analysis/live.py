@@ -315,7 +315,7 @@ class _Groups:
 
     def __init__(self, tables: Tables) -> None:
         node = tables.account_node
-        self.paths: PathRows = rows_of_paths(tables, node)
+        self.paths: PathRows = rows_of_paths(tables, node, tables["accounts"]["live_bytes"].astype(np.int64))
         self.row_of_node: Ints = np.zeros(len(tables["nodes"]), np.int64)
         self.row_of_node[node] = self.paths.row
         self.threads, thread = tables.paths.threads(node)

@@ -106,7 +106,7 @@ class _Parts:
     def lines_of(self, tables: Tables, row: int) -> list[Frame]:
         """The lines that allocated objects of a type, most bytes first; the user's own before other code."""
         is_of = self._row == row
-        found = rows_of_paths(tables, tables.account_node[self._account[is_of]])
+        found = rows_of_paths(tables, tables.account_node[self._account[is_of]], self._size[is_of])
         total = sum_at(len(found.rows), found.row, self._size[is_of])
         order = sorted(
             range(len(found.rows)), key=lambda one: (found.rows[one][0] not in (Group.line, Group.waited), -total[one])

@@ -51,8 +51,8 @@ class Group(StrEnum):
     line = "line"
     """A line of the user's own code, and all that it called."""
     waited = "waited"
-    """A line of the user's own code at which a thread waited for code that no line of the user's called, such as the
-    tasks of a pool."""
+    """The same, where most of it is of code that no line of the user's called, such as the tasks of a pool, and for
+    which a thread waited at the line."""
     imports = "import"
     """A line that imported something, and all that the import allocated and still holds."""
     other = "other"
@@ -174,6 +174,11 @@ def rank_lines(tables: Tables, holdings: Holdings, never: Mapping[int, int] | No
     return Ranking(lines, imports, other, holdings.total_bytes)
 
 
+def row_key(group: Group, frame: Frame) -> object:
+    """Equal for the same row of two rankings, whose names are of different code objects on its line."""
+    return Group.line if group == Group.waited else group, frame.file, frame.line or frame.function
+
+
 @dataclass(frozen=True, slots=True)
 class PathRows:
     """For each call path of a capture, the row that its bytes belong to, as `rank_lines` has it: an index into
@@ -188,15 +193,16 @@ class PathRows:
     untouched_row: dict[int, int]
 
 
-def rows_of_paths(tables: Tables, node: Ints) -> PathRows:
-    """The rows of these call paths, for a reader that ranks them at moments of its own choice."""
+def rows_of_paths(tables: Tables, node: Ints, size: Ints) -> PathRows:
+    """The rows of these call paths, for a reader that ranks them at moments of its own choice. A row has the name of
+    the code object that holds most of it by `size`, the bytes of each path."""
     paths = _NearestFrames(tables)
     known = set(node.tolist())
     untouched = {path: count for path, count in never_touched(tables).items() if path in known}
     never = np.array([*untouched], np.int64)
     key, at = map(np.concatenate, zip(paths.key(node), paths.key_of_untouched(never), strict=True))
-    distinct, first, row = np.unique(key, return_index=True, return_inverse=True)
-    code = paths.code[at[first]].tolist()
+    distinct, row = np.unique(key, return_inverse=True)
+    code, _ = _largest_part(row, paths.code[at], np.pad(size, (0, len(never))), len(distinct))
     rows = [paths.row(place, of) for place, of in zip(distinct.tolist(), code, strict=True)]
     row, untouched_row = np.split(row, [len(node)])
     return PathRows(
@@ -239,7 +245,6 @@ class _NearestFrames:
         number = np.arange(len(nodes))
         self.is_own: Bools = is_own | (is_run & (follow(np.where(is_own, number, self._parent)) == 0))
         self.is_import: Bools = owner == IMPORTS
-        self.is_wait: Bools = (kind == CODE_WAIT)[self.code]
         self.nearest = follow(np.where(self.is_own | self.is_import, number, self._parent))
         self.owner = follow(np.where(self.is_own, number, self._parent))
         is_python = (kind == CODE_PYTHON)[self.code]
@@ -277,7 +282,8 @@ class _NearestFrames:
         """For each of these nodes, the key of the row it belongs to, and the node at or above it that is on this
         row's line."""
         owner, nearest = self.owner[node], self.nearest[node]
-        group = np.select([self.is_import[nearest], self.is_wait[owner], owner != 0], [2, 1, 0], 3)
+        imports, other = (list(Group).index(group) for group in (Group.imports, Group.other))
+        group = np.select([self.is_import[nearest], owner != 0], [imports, 0], other)
         at = np.where(owner != 0, owner, self.innermost[node])
         return self.place[at] * len(Group) + group, at
 
@@ -289,7 +295,7 @@ class _NearestFrames:
         return np.where(is_apart, apart, key), np.where(is_apart, node, at)
 
     def row(self, key: int, code: int) -> tuple[Group, Frame]:
-        """The group and the frame of a row, with the name of one of the code objects there."""
+        """The group and the frame of a row, by the code object that holds most of it."""
         place = key // len(Group)
         file = self._files[self._file.item(code)]
         library = mapping_library(file)
@@ -297,4 +303,6 @@ class _NearestFrames:
             return Group.other, Frame(library, "", 0)
         function = function_of(self._tables.string(int(self.codes["function"][code])).removeprefix(WAITED_FOR))
         frame = Frame(function, file, place & 0xFFFFFFFF if place >= 0 else 0)
-        return tuple(Group)[key % len(Group)], frame
+        group = tuple(Group)[key % len(Group)]
+        is_waited = group == Group.line and self.codes["kind"][code] == CODE_WAIT
+        return Group.waited if is_waited else group, frame

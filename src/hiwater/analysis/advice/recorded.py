@@ -32,7 +32,9 @@ class Recorded:
         tables = capture.tables
         self.capture, self.tables = capture, tables
         self.node: Ints = tables.account_node
-        found = rows_of_paths(tables, self.node)
+        accounts = tables["accounts"]
+        self.total_bytes: Ints = accounts["total_bytes"].astype(np.int64)
+        found = rows_of_paths(tables, self.node, self.total_bytes)
         self.never_touched = {
             node: count
             for node, count in found.untouched.items()
@@ -42,8 +44,6 @@ class Recorded:
         self.library = np.array([*found.libraries], dtype=object)[found.library]
         is_mine = np.array([group == Group.line for group, _ in found.rows], bool)
         self.is_mine: Bools = is_mine[self.row] if len(self.row) else np.zeros(0, bool)
-        accounts = tables["accounts"]
-        self.total_bytes: Ints = accounts["total_bytes"].astype(np.int64)
         self.total_blocks: Ints = accounts["total_blocks"].astype(np.int64)
         self.peak, self.end = capture.peak, capture.end
         self.is_sampled = capture.process.mode == "sampled"

@@ -16,8 +16,8 @@ class KeptLine(FrameData):
     """A line of which memory is live."""
 
     group: Group
-    """a line of code; a line at which a thread waited; a line that imported something; memory that no line of the
-    program asked for"""
+    """a line of code; a line at which a thread waited for most of it; a line that imported something; memory that no
+    line of the program asked for"""
     bytes: Annotated[int, Keywords(minimum=1)]
     blocks: int
     by_age: Annotated[list[int], Keywords(minItems=4, maxItems=4)] | None

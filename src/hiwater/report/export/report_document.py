@@ -187,9 +187,9 @@ class UserLineData(FrameData):
     """the package that holds most of it; empty where none does"""
     library_bytes: int
     group: Group
-    """line: of the user's own code; waited: a line at which a thread waited for code that no line of the user's own
-    code called; import: what an import allocated, by the line that imported; other: code that no line of the user's own
-    code called"""
+    """line: of the user's own code; waited: the same, where most of it is of code that no line of the user's own code
+    called, and for which a thread waited at the line; import: what an import allocated, by the line that imported;
+    other: code that no line of the user's own code called"""
 
 
 class AnswerData(TypedDict):

@@ -16,7 +16,7 @@ from hiwater.analysis.diff import MatchedComparison
 from hiwater.analysis.diff_arrays import CompactedDiff, compact_diff
 from hiwater.analysis.holders import find_holders
 from hiwater.analysis.naming import module_of
-from hiwater.analysis.user_lines import Group, rows_of_paths
+from hiwater.analysis.user_lines import row_key, rows_of_paths
 from hiwater.capture import Capture
 from hiwater.capture.holders import last_search
 from hiwater.capture.markers import REFUSED, Marker
@@ -284,14 +284,14 @@ def _ages(capture: Capture, compacted: CompactedCapture, columns: PackedColumns)
     return {"ages": {"snapshots": len(taken), "end_bytes": list(map(columns.add, parts))}}
 
 
-def _survivors(capture: Capture) -> dict[tuple[Group, Frame], document.AliveData]:
+def _survivors(capture: Capture) -> dict[object, document.AliveData]:
     """The types of what is live at the end and what holds it, of the lines with most; nothing without a search for
     holders."""
     if last_search(capture.tables) is None:
         return {}
     rows = survivors(capture.end, described=_MOST_DESCRIBED)[:_MOST_DESCRIBED]
     return {
-        (row.group, row.frame): {
+        row_key(row.group, row.frame): {
             "types": [printable(name, _LONGEST_NAME) for name in row.types],
             "held_by": printable(row.held_by, _LONGEST_NAME),
         }
@@ -309,7 +309,7 @@ def _user_lines(
     path = compacted.holder_node
     # Merged stacks belong to the row of the caller into which they were merged.
     path = np.where(compacted.node_of_path[path] < 0, compacted.parent[path], path)
-    found = rows_of_paths(capture.tables, compacted.node_of_path[path])
+    found = rows_of_paths(capture.tables, compacted.node_of_path[path], compacted.columns["peak_bytes"])
     path_of_node = {node: path for path, node in enumerate(compacted.node_of_path.tolist()) if node in found.untouched}
     untouched = [
         (path_of_node[node], count, found.untouched_row[node])
@@ -319,7 +319,8 @@ def _user_lines(
     alive, unknown = _survivors(capture), document.AliveData()
     lines: document.LineColumns = {
         "rows": [
-            {"group": group, **frame_data(frame), **alive.get((group, frame), unknown)} for group, frame in found.rows
+            {"group": group, **frame_data(frame), **alive.get(row_key(group, frame), unknown)}
+            for group, frame in found.rows
         ],
         "row": columns.add(found.row),
         "libraries": found.libraries,

@@ -54,7 +54,7 @@ def refused_sentence(report: Report, folder: str) -> str:
 
 def line_of(report: Report, refused: Marker) -> Frame:
     """The line whose row has what the request's call path holds: the user's own, if there is one."""
-    rows = rows_of_paths(report.capture.tables, np.array([refused.node], np.int64))
+    rows = rows_of_paths(report.capture.tables, np.array([refused.node], np.int64), np.zeros(1, np.int64))
     frame = rows.rows[int(rows.row[0])][1]
     return frame if frame.function else Frame("[no Python frame]", "", 0)
 
