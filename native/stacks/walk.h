@@ -297,8 +297,7 @@ inline __attribute__((always_inline)) hw_slot* hw_frames_refresh(hw_memo* memo, 
     return lowest == NULL ? walk_everything(memo, top, grow) : changed_from(memo, lowest);
 }
 
-/* Let the next checks end at a tagged frame near the top, where there is one or one can be tagged; else at one below.
- */
+/* Let the next checks end at a tagged frame: near the top, where one is tagged or can be; else below. */
 static void stop_at_a_tag(hw_memo* memo) {
     enum { kMostTries = 8 };
     const int may_put = may_tag(memo);
