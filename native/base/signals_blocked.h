@@ -1,6 +1,6 @@
 // No signal handler runs on this thread meanwhile: none can jump out (siglongjmp), and none can wait for its own
-// thread. For what is rare, as it takes three system calls. SIGBUS still comes, as it
-// means that the capture was truncated, unless it is blocked, too.
+// thread. For what is rare, as it takes three system calls. SIGBUS still comes, as it means that the capture was
+// truncated, unless it is blocked, too.
 #pragma once
 
 #include <pthread.h>

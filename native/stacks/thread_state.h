@@ -80,6 +80,7 @@ struct Thread {
         bool is_internal() const noexcept { return (place & kInternal) != 0; }
     };
     static constexpr unsigned kEdgeBits = 12, kEdgeParts = 32;
+    static constexpr std::size_t kEdgesOfPart = (1 << kEdgeBits) / kEdgeParts;
 
     static std::uint64_t key_under(std::uint32_t parent, const void* instr) noexcept {
         return static_cast<std::uint64_t>(code_generation(instr).load(std::memory_order_relaxed)) << 32 | parent;
@@ -185,7 +186,6 @@ struct Thread {
     Thread* next;
     static constexpr std::uint32_t kLineCursors = 32;
     hw_line_cursor line_cursors[kLineCursors];
-    static constexpr std::size_t kEdgesOfPart = (1 << kEdgeBits) / kEdgeParts;
     std::uint32_t edge_mask;     // the edges that are used lie below it, or there
     std::uint32_t filled_edges;  // how often one was
     std::uint32_t filled_parts;  // of `edges`, since they were forgotten

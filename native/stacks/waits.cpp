@@ -63,8 +63,10 @@ bool Recorder::find_other(Thread& t, WaitedAt* found) {
     const auto visit = [](const hw_slot* slot, void* at) {
         return static_cast<int>(static_cast<Standing*>(at)->visit(*slot));
     };
-    for (std::uint32_t i = 0; i < t.starters.count() && standing.line().code == 0; ++i)
-        if (hw_frames_of_other(t.starters.id(i), visit, &standing) < 0) return false;
+    for (const std::uint64_t state : t.starters.states()) {
+        if (state == 0 || standing.line().code != 0) break;
+        if (hw_frames_of_other(state, visit, &standing) < 0) return false;
+    }
     if (standing.line().code == 0 && hw_frames_of_other(0, visit, &standing) < 0) return false;
     *found = standing.line();
     return true;
@@ -137,7 +139,8 @@ bool Recorder::find_wait(Thread& t, std::size_t bytes) {
 // A large block, or one on a stack that the thread meets first, is charged to where the thread is waited for now, and
 // so is what follows on the stacks that it has met. Under the lock.
 void Recorder::renew_wait(Thread& t, std::size_t bytes) {
-    if (!find_wait(t, bytes)) return;
+    const bool has_accounts = std::exchange(t.has_unowned, true);  // that may be for the line before
+    if (!find_wait(t, bytes) || !has_accounts) return;
     if (!t.is_below_start() || own_line(t.base).code == 0) {
         t.forget_accounts();
     } else {
@@ -151,11 +154,7 @@ std::uint32_t Recorder::python_node(Thread& t) {
     const std::uint32_t node = t.top->node();
     const bool works_for_others = t.is_below_start() && t.top == &t.no_frames;
     if (t.is_main || (!works_for_others && own_line(node).code != 0)) return node;
-    if (std::exchange(t.has_unowned, true)) {
-        renew_wait(t, kAlwaysAsks);
-    } else {
-        find_wait(t, kAlwaysAsks);  // no account is for another line
-    }
+    renew_wait(t, kAlwaysAsks);
     return t.wait_code == 0 ? node : tree_.child(node, t.wait_code, t.waits_at.line);
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -23,22 +24,20 @@ public:
     Starters with(const hw_state& maker) const noexcept {
         if (maker.at == nullptr) return *this;  // not a thread of Python's
         Starters all;
-        all.nearest_ = maker;
-        all.ids_[0] = maker.id;
-        std::copy_n(ids_, kMost - 1, all.ids_ + 1);
-        all.count_ = std::min(count_ + 1, kMost);
+        all.nearest_ = maker.at;
+        all.states_[0] = maker.id;
+        std::copy_n(states_.begin(), kMost - 1, all.states_.begin() + 1);
         return all;
     }
-    const hw_state& nearest() const noexcept { return nearest_; }
-    std::uint32_t count() const noexcept { return count_; }
-    std::uint64_t id(std::uint32_t i) const noexcept { return ids_[i]; }  // 0: the nearest one's
+    hw_state nearest() const noexcept { return {nearest_, states_[0]}; }
+    // The nearest one first; 0 behind the last.
+    const auto& states() const noexcept { return states_; }
 
 private:
-    static constexpr std::uint32_t kMost = 4;
+    static constexpr std::size_t kMost = 4;
 
-    hw_state nearest_ = {};
-    std::uint64_t ids_[kMost] = {};
-    std::uint32_t count_ = 0;
+    const void* nearest_ = nullptr;
+    std::array<std::uint64_t, kMost> states_ = {};
 };
 
 struct WaitedAt {

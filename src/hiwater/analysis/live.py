@@ -275,7 +275,7 @@ class LiveProcess:
         index = groups.row_of_node[holdings.node]
         held, never = replace(holdings, bytes=holdings.bytes - untouched), replace(holdings, bytes=untouched)
         paths, summed = groups.paths, _Sums(held, index, len(groups.paths.rows))
-        lines = [number for number, (group, _) in enumerate(paths.rows) if group in (Group.line, Group.waited)]
+        lines = [number for number, (group, _) in enumerate(paths.rows) if group.is_own_line]
         other = [number for number, (group, _) in enumerate(paths.rows) if group == Group.other]
         imports = [number for number, (group, _) in enumerate(paths.rows) if group == Group.imports]
         found = [summed.row(number, "", paths.rows[number][1]) for number in lines or other]

@@ -17,7 +17,7 @@ from hiwater.analysis.growth import LEAST_BYTES, Growth, Moments, by_interval, g
 from hiwater.analysis.headers import Grown
 from hiwater.analysis.holders import AccountsSearch
 from hiwater.analysis.suppressions import Suppression
-from hiwater.analysis.user_lines import Bools, Group, rows_of_paths
+from hiwater.analysis.user_lines import Bools, rows_of_paths
 from hiwater.capture.paths import Frame, Ints, sum_at
 from hiwater.capture.tables import Tables
 
@@ -108,9 +108,7 @@ class _Parts:
         is_of = self._row == row
         found = rows_of_paths(tables, tables.account_node[self._account[is_of]], self._size[is_of])
         total = sum_at(len(found.rows), found.row, self._size[is_of])
-        order = sorted(
-            range(len(found.rows)), key=lambda one: (found.rows[one][0] not in (Group.line, Group.waited), -total[one])
-        )
+        order = sorted(range(len(found.rows)), key=lambda one: (not found.rows[one][0].is_own_line, -total[one]))
         return [found.rows[one][1] for one in order]
 
 

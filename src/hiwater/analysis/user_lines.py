@@ -58,6 +58,11 @@ class Group(StrEnum):
     other = "other"
     """Code that no line of the user's own code called."""
 
+    @property
+    def is_own_line(self) -> bool:
+        """Whether the row is a line of the user's own code, whoever allocated what it holds."""
+        return self in (Group.line, Group.waited)
+
 
 @dataclass(frozen=True, slots=True)
 class UserLine:
@@ -167,16 +172,14 @@ def rank_lines(tables: Tables, holdings: Holdings, never: Mapping[int, int] | No
         )
     ]  # fmt: skip
     rows.sort(key=lambda row: (-row.bytes, -row.untouched_bytes, row.frame.file, row.frame.line))
-    lines, imports, other = (
-        [row for row in rows if row.group in groups]
-        for groups in ((Group.line, Group.waited), (Group.imports,), (Group.other,))
-    )
+    lines = [row for row in rows if row.group.is_own_line]
+    imports, other = ([row for row in rows if row.group == group] for group in (Group.imports, Group.other))
     return Ranking(lines, imports, other, holdings.total_bytes)
 
 
 def row_key(group: Group, frame: Frame) -> object:
     """Equal for the same row of two rankings, whose names are of different code objects on its line."""
-    return Group.line if group == Group.waited else group, frame.file, frame.line or frame.function
+    return Group.line if group.is_own_line else group, frame.file, frame.line or frame.function
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ from typing import TextIO
 from hiwater._os.sizes import format_size
 from hiwater.analysis.holders import HolderGroup, Holders, Site
 from hiwater.analysis.source import Sources
-from hiwater.analysis.user_lines import Group
 from hiwater.report.formatting import place_and_function, printable, seconds, share, signed_size
 
 _LONGEST = 200
@@ -75,7 +74,7 @@ def _write_group(group: HolderGroup, holders: Holders, sources: Sources, folder:
 
 def _leading_unheld(holders: Holders) -> Site | None:
     """The line whose blocks no object holds, where that is more than any group has."""
-    if not holders.unheld or not _is_whole(holders) or holders.unheld[0].group not in (Group.line, Group.waited):
+    if not holders.unheld or not _is_whole(holders) or not holders.unheld[0].group.is_own_line:
         return None
     most = holders.groups[0].retained_bytes if holders.groups else 0
     return holders.unheld[0] if holders.unheld[0].bytes > most else None
