@@ -12,6 +12,7 @@ from itertools import repeat
 
 Loop = Callable[[int], object]
 DEPTHS = (10, 50, 128)
+FOUR = (None,) * 4
 
 
 def objects(count: int) -> None:
@@ -67,6 +68,13 @@ def large_objects(count: int) -> None:
         bytes(1000)
 
 
+def lists(count: int) -> None:
+    for _ in repeat(None, count):
+        made: list[None] = []
+        made.append(None)
+        made += FOUR
+
+
 def at_depth(depth: int, count: int) -> None:
     if depth:
         at_depth(depth - 1, count)
@@ -115,6 +123,7 @@ EVENTS: dict[str, tuple[str, Loop]] = {
     "calling": ("the same here, in a function, and in a function of a function, in turn", calling),
     "generator": ("a generator is made, and resumed from two functions in turn to make objects", generators),
     "large-object": ("an object of 1,000 bytes is made and freed", large_objects),
+    "list": ("a list gets one item, and then four more", lists),
     "malloc": ("malloc and free", native("malloc_free")),
     "realloc": ("realloc(NULL), realloc, free", native("realloc_free")),
     **{f"await-{depth}": (f"a coroutine made and awaited under {depth} others", awaits(depth)) for depth in (1, 100)},

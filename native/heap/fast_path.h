@@ -52,9 +52,11 @@ template <capture::Kind kKind>
     return block;
 }
 
-// Frees a small block, in a stretch that has such ones alone. False, and nothing is done, where it takes more than
-// this.
-[[gnu::always_inline]] inline bool Recorder::forget_small(LiveTable::Region* region, const void* block) noexcept {
+// Takes a small block out, in a stretch that has such ones alone. False, and nothing is done, where it takes more than
+// this. `kFreed`: the block is freed, and not reallocated.
+template <bool kFreed>
+[[gnu::always_inline]] inline bool Recorder::take_small(LiveTable::Region* region, const void* block,
+                                                        Block* taken) noexcept {
     const auto address = reinterpret_cast<std::uintptr_t>(block);
     Thread& t = Thread::of(*tls.ready);
     // Read without the lock: other blocks may come to the same stretch, but this one stays in the table it is in.
@@ -64,11 +66,17 @@ template <capture::Kind kKind>
     const LiveTable::SmallBlock found = LiveTable::find_small_fast(region, address);
     if (!found) [[unlikely]]
         return Lock::leave_fast_path(t.ticket), false;
-    const Block taken = LiveTable::remove_small_fast(found);
-    accounts_.debit_fast(taken.account, static_cast<std::int64_t>(taken.bytes));
-    if (t.last_block == address) accounts_.count_temporary(taken.account);
+    *taken = LiveTable::remove_small_fast(found);
+    if constexpr (!kFreed) taken->session = session_;
+    accounts_.debit_fast(taken->account, static_cast<std::int64_t>(taken->bytes));
+    if (kFreed && t.last_block == address) accounts_.count_temporary(taken->account);
     Lock::leave_fast_path(t.ticket);
     return true;
+}
+
+[[gnu::always_inline]] inline bool Recorder::forget_small(LiveTable::Region* region, const void* block) noexcept {
+    Block taken;
+    return take_small<true>(region, block, &taken);
 }
 
 }  // namespace hiwater

@@ -401,16 +401,15 @@ void Recorder::forget_unless_large(LiveTable::Region* region, const void* block)
 Block Recorder::take_exact(const void* block) noexcept {
     const std::uintptr_t address = address_of(block);
     LiveTable::Region* const region = live_.find(address);
-    if (region == nullptr) return {};
+    Block taken;
+    if (region == nullptr || take_small<false>(region, block, &taken)) return taken;
     Thread* const t = tls.thread;
     if (t == nullptr || !Lock::may_enter_fast_path(t->ticket)) [[unlikely]]
         return take_locked<false>(region, address);
     if (!lock_.enter_fast_path(t->ticket)) [[unlikely]] {
-        Block taken;
         const bool is_taken = take_shared(*t, region, address, LiveTable::place_of(region, address), &taken);
         return is_taken ? taken : take_locked<false>(region, address);
     }
-    Block taken;
     if (is_on()) [[likely]]
         taken = LiveTable::remove_any_size(region, address);
     taken.session = session_;

@@ -78,7 +78,8 @@ void* hook_realloc(void* old, std::size_t bytes) {
     if (!watching()) return real<hook_realloc>(old, bytes);
     const Block taken = recorder().take(old);
     void* block = real<hook_realloc>(old, bytes);
-    if (block != nullptr) return recorded(block, bytes);
+    if (block != nullptr) [[likely]]
+        return recorded(block, bytes);
     // realloc(p, 0) frees and gives null; any other null left the old block as it was.
     if (bytes != 0 && old != nullptr) recorder().put_back(old, taken);
     if (bytes != 0) recorder().on_refused(bytes);

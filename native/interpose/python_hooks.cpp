@@ -103,8 +103,8 @@ template <Domain& kDomain, typename Request>
 }
 
 // The old block has been removed from the tables; the new one is not in them yet.
-void* reallocated(const PyMemAllocatorEx& next, void* old, std::size_t bytes) {
-    const Block taken = recorder().take(key_of(old));
+[[gnu::always_inline]] inline void* reallocated(const PyMemAllocatorEx& next, void* old, std::size_t bytes,
+                                                const Block& taken) {
     void* block;
     {
         Covered covered;
@@ -113,6 +113,10 @@ void* reallocated(const PyMemAllocatorEx& next, void* old, std::size_t bytes) {
     if (block == nullptr && old != nullptr)
         recorder().put_back(key_of(old), taken);  // a realloc to 0 gives a block: null is a failure
     return block;
+}
+
+[[gnu::always_inline]] inline void* reallocated(const PyMemAllocatorEx& next, void* old, std::size_t bytes) {
+    return reallocated(next, old, bytes, recorder().take(key_of(old)));
 }
 
 template <Domain& kDomain>
@@ -162,6 +166,21 @@ template <Domain& kDomain, typename Request>
     if (!is_above(g_switches.small_below.every_block, request.bytes())) [[unlikely]]
         return allocate_exact_large<kDomain>(request);
     return allocate_exact<kDomain, true>(request);
+}
+
+// Most calls give a list its first items, or a few more.
+template <Domain& kDomain>
+void* exact_realloc(void* context, void* old, std::size_t bytes) {
+    if (old == nullptr) return allocate_exact_small<kDomain>(Malloc{bytes});
+    LiveTable::Region* const region = recorder().region_of(old);
+    Block taken;
+    if (!is_above(g_switches.small_below.every_block, bytes) || region == nullptr ||
+        !recorder().take_small<false>(region, old, &taken)) [[unlikely]]
+        return python_realloc<kDomain>(context, old, bytes);
+    void* block = reallocated(kDomain.below, old, bytes, taken);
+    if (block == nullptr) [[unlikely]]
+        return recorded(block, bytes);
+    return Recorder::record<Kind::python, true>(block, bytes);
 }
 
 template <Domain& kDomain>
@@ -235,6 +254,7 @@ template <Domain& kDomain, typename Request>
 
 template <Domain& kDomain>
 void* sampling_realloc(void* context, void* old, std::size_t bytes) {
+    if (old == nullptr) return allocate_sampling_small<kDomain>(Malloc{bytes});
     if (bytes >= g_switches.small_below.few_samples.load(std::memory_order_relaxed) &&
         (bytes > kSmallObject || !wants(Wanted::few_samples)))
         return python_realloc<kDomain>(context, old, bytes);
@@ -310,9 +330,10 @@ void install(bool is_own) {
     if (is_own) {
         // A realloc leaves a block with malloc, however small it becomes, and other mallocs put those of 8 bytes at
         // multiples of 8.
-        const auto free = is_malloc_replaced() || !sees_malloc() ? python_free<all> : exact_free<all>;
+        const bool needs_key = is_malloc_replaced() || !sees_malloc();
         return install<all>({nullptr, malloc_by<allocate_exact_small<all>>, calloc_by<allocate_exact_small<all>>,
-                             python_realloc<all>, free});
+                             needs_key ? python_realloc<all> : exact_realloc<all>,
+                             needs_key ? python_free<all> : exact_free<all>});
     }
     install<all>(
         {nullptr, malloc_by<allocate_any<all>>, calloc_by<allocate_any<all>>, python_realloc<all>, python_free<all>});

@@ -130,6 +130,8 @@ public:
     LiveTable::Region* region_of(const void* block) const noexcept {
         return live_.find(reinterpret_cast<std::uintptr_t>(block));
     }
+    template <bool kFreed>
+    bool take_small(LiveTable::Region* region, const void* block, Block* taken) noexcept;
     bool forget_small(LiveTable::Region* region, const void* block) noexcept;
     // After forget_small(), or with a region of null. `kFreeIsHooked`: the caller passes blocks from malloc on to the
     // hook of free(), which records them: large ones are left to it.

@@ -109,6 +109,37 @@ def test_every_python_allocator(tmp_path: Path, allocator: str) -> None:
         assert recorded.held(name, "mapping", "end") < 100_000, "nor are the allocator's own mappings"
 
 
+RESIZED = """
+    import random, sys
+
+    def main():
+        draw = random.Random(7)
+        from_before = [[] for _ in range(100)]  # the interpreter keeps some that are not used
+        arrays = [bytearray(draw.choice((0, 1, 16, 100, 511, 2_000))) for _ in range(300)]  # @array
+        lists = [[] for _ in range(300)]  # @list
+        for step in range(40_000):
+            array, items = arrays[step % 300], lists[step % 300]
+            if draw.random() < 0.5:
+                array.extend(b"x" * draw.choice((1, 15, 64, 500)))  # @longer_array
+                items.extend((None,) * draw.choice((1, 3, 30)))  # @longer_list
+            else:
+                del array[draw.randrange(len(array) + 1):]  # @shorter_array
+                del items[draw.randrange(len(items) + 1):]  # @shorter_list
+        global kept
+        kept = arrays, lists
+        print(*(sum(map(sys.getsizeof, [*each, each])) for each in kept))
+    """
+
+
+@pytest.mark.parametrize("allocator", ALLOCATORS)
+def test_what_was_resized_at_random_has_its_last_size(tmp_path: Path, allocator: str) -> None:
+    recorded = record(tmp_path, RESIZED, environment=allocator_environment(allocator))
+    for name, size in zip(("array", "list"), map(int, recorded.stdout.split()), strict=True):
+        lines = (name, f"longer_{name}", f"shorter_{name}")
+        assert sum(recorded.held(line, "python", "end") for line in lines) == size
+        assert all(recorded.held(line, "native", "end") == 0 for line in lines)
+
+
 def test_objects_older_than_the_recording_can_die_in_it(tmp_path: Path) -> None:
     recorded = record(
         tmp_path,
