@@ -149,12 +149,25 @@ template void* Recorder::record_biased_unsettled<Kind::python>(Thread&, LiveTabl
 template void* Recorder::record_biased_unsettled<Kind::native>(Thread&, LiveTable::Region*, void*,
                                                                std::size_t) noexcept;
 
+namespace {
+
+template <Kind kKind>
+[[gnu::always_inline]] inline hw_slot* refreshed(hw_memo& memo, hw_grow grow) noexcept {
+    if constexpr (kKind == Kind::native) return hw_frames_refresh(&memo, grow);
+    hw_frames_see_attached(&memo);
+    return hw_frames_refresh_with_gil(&memo, grow);
+}
+
+}  // namespace
+
 // The stack differs from that of the last event: the top frame stands at `instr`, or more than that changed (null).
 template <Kind kKind>
 void* Recorder::record_biased_moved(Thread& t, const void* instr, void* block, std::size_t bytes) noexcept {
-    if constexpr (kKind == Kind::python)
-        if (instr == nullptr) hw_frames_see_attached(&t.memo);
-    if (find_moved_top(t, instr, [&](hw_slot* changed) { return settle_top(t, changed); }))
+    const auto is_found = [&](hw_slot* changed) {
+        return find_changed_top(t, changed, [&](hw_slot* unknown) { return settle_top(t, unknown); });
+    };
+    if (only_counters_ ||
+        is_found(instr != nullptr ? hw_frames_move_top(&t.memo, instr) : refreshed<kKind>(t.memo, grow_memo)))
         return record_biased<kKind>(t, live_.find(address_of(block)), block, bytes);
     Lock::leave_fast_path(t.ticket);
     return record_locked(block, bytes, kKind);

@@ -328,7 +328,7 @@ private:
     template <typename Move>
     bool find_top(Thread& t, const Move& move, capture::Kind kind = capture::Kind::native);
     template <typename Move>
-    bool find_moved_top(Thread& t, const void* instr, const Move& move);
+    bool find_changed_top(Thread& t, hw_slot* changed, const Move& move);
     void move_top(Thread& t, hw_slot* changed);
     [[gnu::noinline]] bool settle_top(Thread& t, hw_slot* changed) noexcept;
     static int grow_memo(hw_memo* memo, std::uint32_t capacity);

@@ -18,17 +18,13 @@ bool Recorder::find_top(Thread& t, const Move& move, capture::Kind kind) {
     const bool has_gil = kind == capture::Kind::python;
     if (has_gil) hw_frames_see_attached(&t.memo);
     if (!(has_gil ? hw_frames_are_settled_with_gil(&t.memo, &instr) : hw_frames_are_settled(&t.memo, &instr)))
-        return find_moved_top(t, nullptr, move);
-    return t.stand_at(instr) || find_moved_top(t, instr, move);
+        return find_changed_top(t, hw_frames_refresh(&t.memo, grow_memo), move);
+    return t.stand_at(instr) || find_changed_top(t, hw_frames_move_top(&t.memo, instr), move);
 }
 
-// The same where the top frame is known to have moved to `instr`, or where anything may have changed (null).
+// The same where the walk found the slots from `changed` up new or changed.
 template <typename Move>
-[[gnu::always_inline]] inline bool Recorder::find_moved_top(Thread& t, const void* instr, const Move& move) {
-    if (only_counters_) [[unlikely]]
-        return true;
-    hw_slot* const changed =
-        instr != nullptr ? hw_frames_move_top(&t.memo, instr) : hw_frames_refresh(&t.memo, grow_memo);
+[[gnu::always_inline]] inline bool Recorder::find_changed_top(Thread& t, hw_slot* changed, const Move& move) {
     if (t.memo.depth == 0) {
         t.top = &t.no_frames;
         return true;

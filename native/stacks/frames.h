@@ -60,6 +60,8 @@ typedef int (*hw_grow)(hw_memo* memo, uint32_t capacity);
  * Returns the lowest slot that is new or changed (the one behind the last: nothing changed). Where no room can be had
  * for a very deep stack the memo is left empty. */
 hw_slot* hw_frames_refresh(hw_memo* memo, hw_grow grow);
+/* The same for a thread that holds the GIL and has called hw_frames_see_attached(), inlined. */
+hw_slot* hw_frames_refresh_with_gil(hw_memo* memo, hw_grow grow);
 
 /* Note that the caller has numbered the stack in the memo. A walk that finds another stack cancels this. */
 void hw_frames_settle(hw_memo* memo);

@@ -152,7 +152,7 @@ void hw_frames_forget(hw_memo* memo) {
 }
 
 /* The frames from `f` up to the root, written over the memo. */
-static hw_slot* walk_everything(hw_memo* memo, const hw_frame* f, hw_grow grow) {
+static __attribute__((noinline)) hw_slot* walk_everything(hw_memo* memo, const hw_frame* f, hw_grow grow) {
     uint32_t depth = 0;
     for (const hw_frame* g = f; g != NULL; g = g->previous) ++depth;
     hw_frames_forget(memo);
@@ -240,7 +240,9 @@ static inline hw_slot* compare(hw_memo* memo, hw_slot* slot, int was_settled) {
 }
 
 /* The top frame is not the one remembered: find where the new frames join the old stack, and put them on top of it. */
-static hw_slot* walk_to_the_join(hw_memo* memo, hw_slot* slot, const hw_frame* top, int was_settled, hw_grow grow) {
+static inline __attribute__((always_inline)) hw_slot* walk_to_the_join(hw_memo* memo, hw_slot* slot,
+                                                                       const hw_frame* top, int was_settled,
+                                                                       hw_grow grow) {
     enum { kNear = 8 };
     uint32_t fresh_count = 0;
     const hw_frame* f = top;
@@ -279,8 +281,7 @@ static hw_slot* walk_to_the_join(hw_memo* memo, hw_slot* slot, const hw_frame* t
     return lowest;
 }
 
-inline __attribute__((always_inline)) hw_slot* hw_frames_refresh(hw_memo* memo, hw_grow grow) {
-    const hw_frame* top = top_frame(memo);
+static inline __attribute__((always_inline)) hw_slot* refresh_from(hw_memo* memo, const hw_frame* top, hw_grow grow) {
     if (top == NULL) {
         hw_frames_forget(memo);
         return memo->slots;
@@ -295,6 +296,15 @@ inline __attribute__((always_inline)) hw_slot* hw_frames_refresh(hw_memo* memo, 
         return changed_from(memo, walk_to_the_join(memo, highest, top, was_settled, grow));
     hw_slot* const lowest = compare(memo, highest, was_settled);
     return lowest == NULL ? walk_everything(memo, top, grow) : changed_from(memo, lowest);
+}
+
+__attribute__((noinline)) hw_slot* hw_frames_refresh(hw_memo* memo, hw_grow grow) {
+    return refresh_from(memo, top_frame(memo), grow);
+}
+
+inline __attribute__((always_inline)) hw_slot* hw_frames_refresh_with_gil(hw_memo* memo, hw_grow grow) {
+    const hw_frame* const top = top_frame_with_gil(memo);
+    return __builtin_expect(top != NULL, 1) ? refresh_from(memo, top, grow) : hw_frames_refresh(memo, grow);
 }
 
 /* Let the next checks end at a tagged frame: near the top, where one is tagged or can be; else below. */
