@@ -135,9 +135,12 @@ def compare_as_recorded(
     return compare(here[0], there[0], at=at, kind=kind, by=by, sources=sources)
 
 
+_NO_SOURCES: tuple[SourceText, SourceText] = (lambda *_: "", lambda *_: "")
+
+
 def compare(
     before: Capture, after: Capture, *, at: str | float = "peak", kind: str = "all", by: str = "stack",
-    sources: tuple[SourceText, SourceText] = (lambda *_: "", lambda *_: ""),
+    sources: tuple[SourceText, SourceText] = _NO_SOURCES,
 ) -> MatchedComparison:  # fmt: skip
     """Compare two captures at the moment `at` of each (see `Capture.snapshot`).
 
@@ -170,6 +173,11 @@ def compare(
         rows=comparer.stacks() if by == Grouping.stack else comparer.groups(Grouping(by)),
         matching=comparer.matching,
     )  # fmt: skip
+
+
+def compare_lines(before: Capture, after: Capture) -> Changes:
+    """The `lines` of `compare` at the two peaks, without the rest, which takes as long again. Raises CorruptCapture."""
+    return _Comparer((before, after), (before.peak, after.peak), "all", _NO_SOURCES).lines()
 
 
 def _resident(before: Capture, after: Capture) -> ComparedFigure:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 
-from hiwater.analysis.diff import compare
+from hiwater.analysis.diff import compare_lines
 from hiwater.analysis.user_lines import UserLine, rank_lines
 from hiwater.capture import Capture, ScopeSpan
 from hiwater.capture.paths import Frame
@@ -226,7 +226,7 @@ def _explained(capture: Capture, median: Capture, times: float) -> Outlier:
 
 def _causes(capture: Capture, median: Capture) -> list[OutlierCause]:
     used, before = _used_by_line(capture), _used_by_line(median)
-    grew = islice(compare(median, capture, by="line").lines.grew, _COMPARED)
+    grew = islice(compare_lines(median, capture).grew, _COMPARED)
     # A line may have other frames in each.
     causes = [OutlierCause(one.frames[-1], _used_at(one.after, used) - _used_at(one.before, before)) for one in grew]
     return sorted((one for one in causes if one.more_bytes > 0), key=lambda one: -one.more_bytes)[:_CAUSES]

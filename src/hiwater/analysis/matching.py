@@ -24,7 +24,7 @@ from hiwater.analysis import sums
 from hiwater.analysis.call_tree import functions_of_codes
 from hiwater.analysis.naming import function_of, place_of
 from hiwater.capture import Capture, Frame, program
-from hiwater.capture.paths import sum_at
+from hiwater.capture.paths import Ints, sum_at
 from hiwater.capture.tables import Tables
 
 SourceText = Callable[[str, int], str]  # the text of a line of a file; "" where it is not known as it was when it ran
@@ -70,14 +70,17 @@ class Side:
             function, file, first = codes[code]
             self.first_lines[function, file].add(first)
         self.files = list(dict.fromkeys(file for _, file, _ in codes))
-        code_of, line_of, allocated = nodes["code"].tolist(), nodes["line"].tolist(), _allocated(tables)
-        for node, parent in enumerate(nodes["parent"].tolist()):
-            function, file, _ = codes[code_of[node]]
-            self.lines[function, file].add(line_of[node])
-            self.allocated[function, file, line_of[node]] += allocated[node]
-            if parent:
-                above, its_file, _ = codes[code_of[parent]]
-                self.callees[above, its_file, line_of[parent]].add(function)
+        # A line is many nodes: each is looked at once.
+        codes_and_lines = nodes["code"].astype(np.int64) << 32 | nodes["line"]
+        pairs, pair_of = np.unique(codes_and_lines, return_inverse=True)
+        allocated = sum_at(len(pairs), pair_of, _allocated(tables))
+        keys: list[Key] = [(*codes[pair >> 32][:2], pair & 0xFFFFFFFF) for pair in pairs.tolist()]
+        for key, allocated_bytes in zip(keys, allocated.tolist(), strict=True):
+            self.lines[key[:2]].add(key[2])
+            self.allocated[key] += allocated_bytes
+        called = nodes[nodes["parent"] != 0]
+        for call in np.unique(pair_of[called["parent"]] << 32 | called["code"]).tolist():
+            self.callees[keys[call >> 32]].add(codes[call & 0xFFFFFFFF][0])
 
     def facts(self, function: str, file: str) -> list[LineFacts]:
         """The recorded lines of a function, in order."""
@@ -194,12 +197,11 @@ def _weight(here: LineFacts, there: LineFacts) -> float:
     return weight + 1 / (1 + abs(here.offset - there.offset))
 
 
-def _allocated(tables: Tables) -> list[int]:
+def _allocated(tables: Tables) -> Ints:
     """For each node, the bytes that it and what it called allocated over the whole recording."""
     accounts = tables["accounts"]
     own = sum_at(len(tables["nodes"]), accounts["node"].astype(np.int64), accounts["total_bytes"].astype(np.int64))
-    total: list[int] = sums.sum_upwards(tables.paths.parent, own).tolist()
-    return total
+    return sums.sum_upwards(tables.paths.parent, own)
 
 
 def _best_pairs(
