@@ -424,16 +424,21 @@ static inline void read_location(hw_line_cursor* cursor, const unsigned char* li
     const unsigned char* at = cursor->entry;
     const unsigned char first = *at++;
     const int form = first >> 3 & 15;
-    if (form >= kFirstOneLine && form <= kLastOneLine) {
+    if (form < kFirstOneLine) {
+        at += 1; /* columns */
+    } else if (form <= kLastOneLine) {
         cursor->line += form - kFirstOneLine;
-    } else if (form == kNoColumns || form == kLong) {
-        const uint32_t delta = read_varint(&at);
-        cursor->line += (delta & 1) != 0 ? -(int32_t)(delta >> 1) : (int32_t)(delta >> 1);
+        at += 2;
+    } else {
+        if (form == kNoColumns || form == kLong) {
+            const uint32_t delta = read_varint(&at);
+            cursor->line += (delta & 1) != 0 ? -(int32_t)(delta >> 1) : (int32_t)(delta >> 1);
+        }
+        while (at < limit && (*at & 128) == 0) ++at; /* the first byte of an entry has its top bit set */
     }
     cursor->entry_line = form == kNone ? -1 : cursor->line;
     cursor->start = cursor->end;
     cursor->end += ((first & 7) + 1) * (int32_t)sizeof(_Py_CODEUNIT);
-    while (at < limit && (*at & 128) == 0) ++at; /* the first byte of an entry has its top bit set */
     cursor->entry = at;
 }
 
