@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import textwrap
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -62,10 +63,10 @@ def mpirun() -> list[str]:
 
 
 def held_at(capture: hiwater.capture.Capture, function: str) -> int:
-    """The bytes at the peak that `function` itself allocated, in stacks of at least one of its blocks: torch's imports
-    have a hundred thousand smaller ones."""
-    large = [stack for stack in capture.peak.stacks if stack.bytes >= COST and stack.frames]
-    return sum(stack.bytes for stack in large if stack.frames[-1].function == function)
+    """The bytes at the peak that `function` itself allocated, in stacks of at least one of its blocks: they come first,
+    and torch's imports have a hundred thousand smaller ones."""
+    large = takewhile(lambda stack: stack.bytes >= COST, capture.peak.stacks)
+    return sum(stack.bytes for stack in large if stack.frames and stack.frames[-1].function == function)
 
 
 def first_process(text: str) -> str:
