@@ -128,7 +128,7 @@ PROGRAMS = {
             for number in range(20_000):
                 queue.append((number + 1000, str(number)))
                 heapq.heappush(heap, number * -(2**40))
-                groups[number % 500].append(bytes(40 + number % 100))
+                groups[number % 250].append(bytes(40 + number % 100))
                 order[number] = float(number)
                 numbers.append(number % 256)
             for _ in range(5_000):
