@@ -140,6 +140,38 @@ def test_what_was_resized_at_random_has_its_last_size(tmp_path: Path, allocator:
         assert all(recorded.held(line, "native", "end") == 0 for line in lines)
 
 
+@pytest.mark.parametrize("allocator", ["default", "malloc", "debug"])
+def test_what_could_not_be_resized_has_the_size_it_had(tmp_path: Path, allocator: str) -> None:
+    recorded = record(
+        tmp_path,
+        """
+        import resource, sys
+
+        def main():
+            global kept
+            from_before = [[] for _ in range(100)]  # the interpreter keeps some that are not used
+            arrays = [bytearray(8) for _ in range(50_000)]  # @array
+            pages = int(open("/proc/self/statm").read().split()[0])
+            _, hard = resource.getrlimit(resource.RLIMIT_AS)
+            resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + 3_000_000, hard))
+            refused = 0
+            for size in (40, 100, 200, 300, 400, 500):
+                for array in arrays:
+                    try:
+                        array.extend(bytes(size - len(array)))  # @longer
+                    except MemoryError:
+                        refused += 1
+            resource.setrlimit(resource.RLIMIT_AS, (hard, hard))
+            kept = arrays
+            print(refused, sum(map(sys.getsizeof, [*arrays, arrays])))
+        """,
+        environment=allocator_environment(allocator),
+    )
+    refused, size = map(int, recorded.stdout.split())
+    assert refused > 1_000
+    assert sum(recorded.held(line, "python", "end") for line in ("array", "longer")) == size
+
+
 def test_objects_older_than_the_recording_can_die_in_it(tmp_path: Path) -> None:
     recorded = record(
         tmp_path,
