@@ -308,7 +308,8 @@ def show(outcomes: list[Outcome], unusable: list[str], work: Path) -> None:
         if counts:
             cells = f"{counts.get('passed', 0):>7} {failed:>7} {counts.get('skipped', 0):>8} {outcome.seconds:>8.0f}"
         else:
-            cells = f"  the {outcome.step} failed: see {work / one.name}.log"
+            came = "the tests passed, and said no numbers" if outcome.step == "done" else f"the {outcome.step} failed"
+            cells = f"  {came}: see {work / one.name}.log"
         say(f"{'CPython ' + one.full:<22} {one.build:<14} {cells}")
         if outcome.lacking:
             say(f"{'':<22} without {', '.join(outcome.lacking)}")
