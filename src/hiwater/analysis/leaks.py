@@ -235,7 +235,7 @@ def _nodes_at_fault(tables: Tables, growth: _PathGrowth, leaking: list[int]) -> 
         sums.sum_upwards(parent, sum_at(len(nodes), tables.account_node[chosen], total[chosen]))
         for chosen in (np.arange(len(total)), growth.accounts_of(leaking))
     )
-    _, line = np.unique(nodes["code"].astype(np.int64) << 32 | nodes["line"], return_inverse=True)
+    _, line = np.unique(tables.paths.place, return_inverse=True)
     on_line, of_leaks = (sum_at(int(line.max()) + 1, line, values) for values in (on_line, of_leaks))
     is_own = tables.is_own_code.tolist()
     code = nodes["code"].tolist()

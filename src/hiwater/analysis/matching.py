@@ -71,8 +71,7 @@ class Side:
             self.first_lines[function, file].add(first)
         self.files = list(dict.fromkeys(file for _, file, _ in codes))
         # A line is many nodes: each is looked at once.
-        codes_and_lines = nodes["code"].astype(np.int64) << 32 | nodes["line"]
-        pairs, pair_of = np.unique(codes_and_lines, return_inverse=True)
+        pairs, pair_of = np.unique(tables.paths.place, return_inverse=True)
         allocated = sum_at(len(pairs), pair_of, _allocated(tables))
         keys: list[Key] = [(*codes[pair >> 32][:2], pair & 0xFFFFFFFF) for pair in pairs.tolist()]
         for key, allocated_bytes in zip(keys, allocated.tolist(), strict=True):
@@ -199,8 +198,7 @@ def _weight(here: LineFacts, there: LineFacts) -> float:
 
 def _allocated(tables: Tables) -> Ints:
     """For each node, the bytes that it and what it called allocated over the whole recording."""
-    accounts = tables["accounts"]
-    own = sum_at(len(tables["nodes"]), accounts["node"].astype(np.int64), accounts["total_bytes"].astype(np.int64))
+    own = sum_at(len(tables["nodes"]), tables.account_node, tables["accounts"]["total_bytes"].astype(np.int64))
     return sums.sum_upwards(tables.paths.parent, own)
 
 

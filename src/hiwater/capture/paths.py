@@ -80,7 +80,8 @@ class Paths:
         self._codes = codes
         self.parent: Ints = nodes["parent"].astype(np.int64)
         """For each node, the node of its caller; 0 for none."""
-        self._place: Ints = nodes["code"].astype(np.int64) << 32 | nodes["line"]
+        self.place: Ints = nodes["code"].astype(np.int64) << 32 | nodes["line"]
+        """For each node, the code object and, in the lower 32 bits, the line."""
         self._known: dict[int, Frame] = {}
         self.is_thread = thread_roots(nodes, codes)
 
@@ -112,7 +113,7 @@ class Paths:
         while node and not is_thread(node):
             path.append(node)
             node = parent(node)
-        return tuple(map(self._frame, self._place[np.array(path[::-1], np.int64)].tolist()))
+        return tuple(map(self._frame, self.place[np.array(path[::-1], np.int64)].tolist()))
 
     def _frame(self, place: int) -> Frame:
         found = self._known.get(place)
@@ -123,7 +124,7 @@ class Paths:
         return found
 
     def _function(self, node: int) -> str:
-        return self._string(int(self._codes["function"][self._place.item(node) >> 32]))
+        return self._string(int(self._codes["function"][self.place.item(node) >> 32]))
 
 
 @dataclass(frozen=True, slots=True)
