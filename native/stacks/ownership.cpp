@@ -4,18 +4,24 @@
 
 namespace hiwater {
 
-// The pieces between the '*' must follow each other in the text, the first at its start and the last at its end.
+// A '*' takes as little as it can; where the rest does not match, the last one takes one character more.
 bool matches(std::string_view pattern, std::string_view text) noexcept {
-    auto star = pattern.find('*');
-    if (star == pattern.npos) return pattern == text;
-    if (!text.starts_with(pattern.substr(0, star))) return false;
-    text.remove_prefix(star);
-    for (pattern.remove_prefix(star + 1); (star = pattern.find('*')) != pattern.npos; pattern.remove_prefix(star + 1)) {
-        const auto at = text.find(pattern.substr(0, star));
-        if (at == text.npos) return false;
-        text.remove_prefix(at + star);
+    std::size_t at = 0, in_text = 0, behind_star = pattern.npos, taken = 0;
+    while (in_text < text.size()) {
+        if (at < pattern.size() && pattern[at] == '*') {
+            behind_star = ++at;
+            taken = in_text;
+        } else if (at < pattern.size() && (pattern[at] == '?' || pattern[at] == text[in_text])) {
+            ++at;
+            ++in_text;
+        } else if (behind_star != pattern.npos) {
+            at = behind_star;
+            in_text = ++taken;
+        } else {
+            return false;
+        }
     }
-    return text.ends_with(pattern);
+    return pattern.find_first_not_of('*', at) == pattern.npos;
 }
 
 capture::Owner Ownership::classify(std::string_view file) const noexcept {

@@ -19,6 +19,18 @@ TEST_CASE("a star stands for any text, also for none") {
     CHECK(!matches("*-packages/shop/*", "/v/site-packages/shopping/core.py"));
     CHECK(matches("a*b*a", "abba"));
     CHECK(!matches("a*b*a", "aba b"));
+    CHECK(matches("*ab", "aab"));
+    CHECK(!matches("*a", "ab"));
+    CHECK(matches("**", ""));
+}
+
+TEST_CASE("a question mark stands for one character") {
+    CHECK(matches("a?c", "abc"));
+    CHECK(!matches("a?c", "ac"));
+    CHECK(!matches("?", ""));
+    CHECK(matches("*/??/c???.py", "/tmp/x/bc/c123.py"));
+    CHECK(!matches("*/??/c???.py", "/tmp/x/bcd/c123.py"));
+    CHECK(!matches("*/??/c???.py", "/tmp/x/bc/c1234.py"));
 }
 
 TEST_CASE("the first rule that matches counts, and each file is looked at once") {

@@ -99,6 +99,13 @@ def place(tmp_path: Path) -> Place:
         ("/usr/lib/python3/dist-packages/yaml/nodes.py", ownership.LIBRARY),
         ("/usr/lib/python3.13t/json/decoder.py", ownership.LIBRARY),
         ("/v/bin/shop", ownership.LIBRARY),
+        ("/cache/w3/cw33botw3lfovvwl4ztkyu4piw7f566w7lia5a4vuafzhfhfu24g.py", ownership.LIBRARY),
+        ("/cache/w3/cw33botw3lfovvwl4ztkyu4piw7f566w7lia5a4vuafzhfhfu24gg.py", ownership.OWN),
+        ("/tmp/torch_geometric.nn.conv.gcn_conv_GCNConv_propagate_y_8h6pb9.py", ownership.LIBRARY),
+        ("/home/me/torch_geometric_try.py", ownership.OWN),
+        ("/c/huggingface/modules/transformers_modules/org/model/0a1b/modeling.py", ownership.LIBRARY),
+        ("/home/me/.cache/torch/hub/pytorch_vision_v0.10.0/hubconf.py", ownership.LIBRARY),
+        ("/home/me/.pex/installed_wheels/0/0a1b/numpy-2.0.whl/numpy/core.py", ownership.LIBRARY),
     ],
 )  # fmt: skip
 def test_whose_code_a_file_has(file: str, owner: int) -> None:

@@ -34,13 +34,18 @@ _TYPED = ("<stdin>", "<console>", "<ipython-input*>", "<python-input*>", SENT, C
 _TEMPLATES = (".html", ".htm", ".j2", ".jinja", ".jinja2", ".mako", ".tmpl", ".tpl", ".txt", ".xml", ".sql", ".md")
 _LIBRARIES = (
     "*/site-packages/*", "*/dist-packages/*", "*/lib/python3/*", "*/lib64/python3/*", "*/lib/python3.*/*",
-    "*/lib64/python3.*/*",
+    "*/lib64/python3.*/*", "*/installed_wheels/*",  # the last is of pex
+    "*/transformers_modules/*", "*/diffusers_modules/*", "*/torch/hub/*",  # code that came with a model
 )  # fmt: skip
+_GENERATED = (
+    "*/??/c" + 51 * "?" + ".py",  # by torch.compile, in a folder that can be chosen
+    "*/torch_geometric.*.py",  # in the folder for temporary files
+)
 
 
 def rules(own: Iterable[str] = (), run: Iterable[str] = (), *, launchers: Iterable[str] = ()) -> list[Rule]:
-    """The rules as (pattern, owner), of which the first that matches counts; '*' stands for any text. `own` and
-    `run` are installed packages by their names, `launchers` the files of console scripts."""
+    """The rules as (pattern, owner), of which the first that matches counts; '*' stands for any text, '?' for one
+    character. `own` and `run` are installed packages by their names, `launchers` the files of console scripts."""
     return [
         ("", LIBRARY),
         (IMPORT_SYSTEM + "*", IMPORTS),
@@ -49,7 +54,7 @@ def rules(own: Iterable[str] = (), run: Iterable[str] = (), *, launchers: Iterab
         *((file, LIBRARY) for file in launchers),
         *((pattern, OWN) for name in own for pattern in _patterns(name)),
         *((pattern, RUN) for name in run for pattern in _patterns(name)),
-        *((pattern, LIBRARY) for pattern in _LIBRARIES),
+        *((pattern, LIBRARY) for pattern in (*_LIBRARIES, *_GENERATED)),
         *(("*" + ending, LIBRARY) for ending in _TEMPLATES),  # compiled: the lines are not the template's
         ("memory:0x*", LIBRARY),  # Mako's, of a template without a file
         ("*", OWN),
@@ -70,5 +75,9 @@ def owners(files: Sequence[str], by: Sequence[Rule]) -> list[int]:
     """The owner of the code in each of these files."""
     import re
 
-    compiled = [(re.compile(".*".join(map(re.escape, pattern.split("*"))), re.DOTALL), owner) for pattern, owner in by]
+    wild = {"*": ".*", "?": "."}
+    compiled = [
+        (re.compile("".join(wild.get(one) or re.escape(one) for one in pattern), re.DOTALL), owner)
+        for pattern, owner in by
+    ]
     return [next((owner for pattern, owner in compiled if pattern.fullmatch(file)), LIBRARY) for file in files]
