@@ -69,6 +69,16 @@ test-notebooks-oldest: ## test notebooks with the oldest IPython and ipykernel t
 	build/oldest-notebooks/bin/python -m pip install --quiet $(KEPT_BUILD) '.[test]' $(OLDEST_NOTEBOOKS)
 	build/oldest-notebooks/bin/python -m pytest tests/notebook/test_notebook.py
 
+# An environment of its own, with the build of torch that most people have, which is for CUDA: gigabytes. `make test-torch TORCH=torch==2.14.1` chooses.
+TORCH ?= torch
+test-torch: ## test what is done for torch with its newest build for CUDA, with no need of a GPU
+	$(PYTHON) -m venv build/torch
+	build/torch/bin/python $(INSTALL) --no-compile --dependencies --extra test pip scikit-build-core nanobind $(BUILD_TOOLS)
+	build/torch/bin/python -m pip install --quiet --no-compile '$(TORCH)'
+	build/torch/bin/python $(INSTALL) --no-compile --group cpu-frameworks
+	PIP_NO_INDEX=1 build/torch/bin/python -m pip install --quiet $(KEPT_BUILD) --no-deps --editable .
+	PATH="$(CURDIR)/build/torch/bin:$$PATH" build/torch/bin/python -m pytest -n 3 --dist loadfile $(WITH_TORCH)
+
 # Environments of their own, with the engines; Airflow's, which asks for certain versions of much, is apart. Where no torch without the libraries for GPUs can be had, its tests are skipped, which the summary says.
 CLUSTER_ENGINES := 'distributed>=2024.1' 'pyspark>=4' pandas pyarrow 'ray>=2.40' 'celery>=5.4' 'prefect>=3' 'fastapi<0.150' pyyaml
 test-clusters: ## test what is done for cluster engines, with real clusters on this machine

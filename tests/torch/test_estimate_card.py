@@ -71,6 +71,23 @@ def test_a_product_with_a_bias_has_one_of_cublaslt_unless_they_are_shared(monkey
     assert estimate(*linear(bias=True)).category(WORKSPACES) == 2 * 8.125 * MIB
 
 
+@pytest.mark.skipif(not hasattr(torch, "_grouped_mm"), reason="this torch has no grouped products")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_experts_multiply_in_every_type(dtype):
+    """The results' rows are padded to 16 bytes. cuBLAS multiplies the groups but for bfloat16 on Hopper."""
+    rows, weights = torch.ones(64, 16, dtype=dtype), torch.ones(4, 10, 16, dtype=dtype, requires_grad=True)
+    ends = torch.tensor([16, 32, 48, 64], dtype=torch.int32)
+
+    def step(rows):
+        return torch._grouped_mm(rows, weights.transpose(1, 2), offs=ends).square().sum()
+
+    assert estimate(step, rows, device="A100 80GB").category(WORKSPACES) == 2 * 8.125 * MIB
+    alone = estimate(step, rows, device="H100 80GB", mode="inference")
+    assert alone.category(WORKSPACES) == (0 if dtype == torch.bfloat16 else 32 * MIB)
+    result, square, number = {4: (64 * 48, 2560, 512), 2: (64 * 32, 1536, 512)}[dtype.itemsize]
+    assert alone.category("temporaries") == result + square + number
+
+
 def test_a_product_while_the_model_is_built_makes_its_workspace_then():
     def build():
         left = torch.randn(64, 64, device="cuda")

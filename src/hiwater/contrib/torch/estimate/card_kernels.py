@@ -1,7 +1,9 @@
-"""Replaces the CPU's operators whose memory differs on a card: attention, dropout, autocast, optimizers.
+"""Replaces the CPU's operators whose memory differs on a card: attention, dropout, autocast, optimizers, and products
+of groups of rows, as experts have.
 
-On CUDA, dropout keeps a mask of bytes, autocast runs more operators in float32, and optimizers process all parameters
-at once. The changes to torch are permanent, so this runs only in the process of the estimate.
+On CUDA, dropout keeps a mask of bytes, autocast runs more operators in float32, optimizers process all parameters at
+once, and grouped products take more types than torch's fake tensors allow. The changes to torch are permanent, so this
+runs only in the process of the estimate.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import _meta_registrations
 from torch.nn import functional
 
 from hiwater.contrib.torch.estimate import attention
@@ -35,6 +38,8 @@ def install(capability: tuple[int, int]) -> None:
     """Replace the CPU's operators by those of a card of this compute capability."""
     functional.scaled_dot_product_attention = attention.on_card(capability)
     functional.dropout = _dropout
+    if hasattr(_meta_registrations, "_meta_grouped_mm_common"):
+        _meta_registrations._meta_grouped_mm_common = _grouped_product(_meta_registrations._meta_grouped_mm_common)
     for name in ("_get_foreach_kernels_supported_devices", "_get_capturable_supported_devices"):
         for home in [module for key, module in sys.modules.items() if key.startswith("torch.optim.")]:
             if hasattr(home, name):
@@ -82,3 +87,22 @@ def _dropout(input: torch.Tensor, p: float = 0.5, training: bool = True, inplace
     if inplace or not training or not 0 < p < 1 or not input.numel():
         return torch.dropout_(input, p, training) if inplace else torch.dropout(input, p, training)
     return torch.native_dropout(input, p, True)[0]
+
+
+def _grouped_product(of_scaled: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """The result of `_grouped_mm`, of every type that a card multiplies: its rows begin at multiples of 16 bytes
+    (`create_grouped_gemm_output_tensor` of GroupedMMUtils.h in ATen)."""
+
+    @functools.wraps(of_scaled)
+    def product(mat_a: Any, mat_b: Any, scale_a: Any = None, *more: Any, **options: Any) -> torch.Tensor:
+        if scale_a is not None:
+            return of_scaled(mat_a, mat_b, scale_a, *more, **options)
+        rows, columns, in_16_bytes = mat_a.size(-2), mat_b.size(-1), 16 // mat_a.element_size()
+        padded = -(-columns // in_16_bytes) * in_16_bytes
+        shape, stride = [rows, columns], [padded, 1]
+        if mat_a.dim() == mat_b.dim():  # a matrix for each group
+            count = mat_a.size(0) if mat_a.dim() == 3 else options["offs"].size(0)
+            shape, stride = [count, *shape], [rows * padded, *stride]
+        return torch.empty_strided(shape, stride, dtype=mat_a.dtype, device=mat_a.device)
+
+    return product

@@ -31,6 +31,9 @@ class CardStream:
     def query(self) -> bool:
         return True
 
+    def is_capturing(self) -> bool:
+        return False
+
     def record_event(self, event: CardEvent | None = None) -> CardEvent:
         return event or CardEvent()
 

@@ -32,6 +32,7 @@ _PRODUCTS = frozenset(
 )
 _OF_MATRICES = frozenset((_aten.mm, _aten.bmm, _aten.addmm, _aten.baddbmm))
 _LT_ALWAYS = frozenset(getattr(_aten, name) for name in ("_scaled_mm", "_int_mm") if hasattr(_aten, name))
+_GROUPED = getattr(_aten, "_grouped_mm", None)
 _LT_TYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
 
@@ -56,12 +57,13 @@ class Workspaces:
         unified = environment.get("TORCH_CUBLASLT_UNIFIED_WORKSPACE")
         self._is_shared = unified == "1" or (sets_sizes and unified != "0")
         self._keeps_lt = torch.__version__ >= "2.7"
+        self._has_grouped = capability[0] in (9, 10)
         self._made: set[tuple[bool, bool, int]] = set()  # whether it is cuBLASLt's, and autograd's, and the stream
 
     def made_by(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[HiddenStorage]:
         """The workspaces that this operator makes."""
         packet = getattr(function, "overloadpacket", None)
-        if packet not in _PRODUCTS and packet not in _LT_ALWAYS:
+        if packet not in _PRODUCTS and packet not in _LT_ALWAYS and not self._is_one_by_one(packet, args):
             return
         is_autograds = torch._C._current_autograd_node() is not None
         if self._is_first(False, is_autograds):
@@ -73,6 +75,10 @@ class Workspaces:
             yield HiddenStorage(self._lt_bytes)
         elif self._is_first(True, is_autograds):
             yield HiddenStorage(self._lt_bytes, CATEGORY)
+
+    def _is_one_by_one(self, packet: Any, args: tuple[Any, ...]) -> bool:
+        """Whether it is a grouped product whose groups cuBLAS multiplies (`_grouped_mm_cuda` in GroupedBlas.cpp)."""
+        return packet is not None and packet is _GROUPED and not (self._has_grouped and args[0].dtype == torch.bfloat16)
 
     def _is_first(self, is_lt: bool, is_autograds: bool) -> bool:
         key = is_lt, is_autograds, streams.current().stream_id
