@@ -83,7 +83,7 @@ class Bindings:
         import torch.cuda as module  # as PyImport_ImportModule does: Python code of the import system runs here
 
         self.place("torch.cuda imported")
-        module.default_generators = tuple(f"generator {card.number}" for card in self._cards)
+        module.default_generators = tuple(self._torch.Generator() for _ in self._cards)
         self.place("generators set")
         module._get_device_properties = self._properties
 
