@@ -78,8 +78,8 @@ def explained(is_import: bool = False) -> Iterator[None]:
         message = " ".join(str(error).split())[:300]
         raise StepFailed(
             f"{what} failed at {_line(error)} with {type(error).__name__}{': ' + message if message else ''}",
-            "run it on the CPU first; on a card it would have to work, too. Real devices, files of weights and values"
-            " cannot be used",
+            "run it on the CPU, where it has to work, too; in an estimate, tensors have no values, and say that their"
+            " device is the CPU",
         ) from error
 
 

@@ -33,6 +33,11 @@ def note_compiled(how: str) -> None:
     _ran.add((_COMPILED, how))
 
 
+def note_graph() -> None:
+    """Note that the program captures a CUDA graph."""
+    _ran.add(("CUDA graphs", "what a graph keeps for its replays is not seen"))
+
+
 def forget() -> None:
     """Forget what ran before the next estimate."""
     _ran.clear()

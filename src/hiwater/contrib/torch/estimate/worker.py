@@ -42,6 +42,7 @@ def settled_and_done(make: Callable[[], Maker], request: Mapping[str, Any]) -> A
         card_kernels,
         compiled,
         cpu_kernels,
+        graphs,
         loops,
         on_card,
         one_device,
@@ -57,6 +58,7 @@ def settled_and_done(make: Callable[[], Maker], request: Mapping[str, Any]) -> A
     one_device.settle()
     if request["is_card"]:
         present_card.install(request)
+        graphs.install()
     ranks.install(request["ranks"])
     if request["is_card"]:
         card_kernels.install(tuple(request["capability"]))
