@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Sequence
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import Any
 
@@ -14,11 +15,12 @@ from hiwater.contrib.torch.estimate.cards import Card, find_card
 from hiwater.contrib.torch.estimate.processes import ask_fork, ask_interpreter
 from hiwater.contrib.torch.estimate.result import CONTEXT_BYTES, EstimateData
 from hiwater.contrib.torch.estimate.tries import checked
-from hiwater.errors import BadRequest, ExtraMissing
+from hiwater.errors import BadRequest, EstimateFailed, ExtraMissing
 
 DEFAULT_DEVICE = "NVIDIA H200 141GB"
 _Maker = Callable[[int | None], tuple[Any, ...]]
 _MODES = ("train", "inference")
+_OLDEST_TORCH = (2, 6)
 
 
 class Estimate(EstimateData):
@@ -120,14 +122,28 @@ estimate = _Estimator()
 largest_batch = estimate.largest_batch
 
 
-def _request(
-    task: str, device: str | int | Card, mode: str, dtype: Any, autocast: Any, steps: int, accumulate: int,
-    context: str | int, ranks: int | None = None,
-) -> dict[str, Any]:  # fmt: skip
+def _check_torch() -> None:
+    """Look for torch without loading it."""
     if find_spec("torch") is None:
         raise ExtraMissing(
             "an estimate needs torch, which is not installed", "pip install 'hiwater[torch]'; its CPU build will do"
         )
+    try:
+        found = version("torch")
+    except PackageNotFoundError:  # it is used from where it was built
+        return
+    if tuple(map(int, found.split(".")[:2])) < _OLDEST_TORCH:
+        raise EstimateFailed(
+            f"an estimate needs torch {'.'.join(map(str, _OLDEST_TORCH))} or newer, and this is {found}",
+            "install a newer one in another environment; its CPU build will do",
+        )
+
+
+def _request(
+    task: str, device: str | int | Card, mode: str, dtype: Any, autocast: Any, steps: int, accumulate: int,
+    context: str | int, ranks: int | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    _check_torch()
     if mode not in _MODES:
         raise BadRequest(f"{mode!r} is not a mode", f"choose {' or '.join(_MODES)}")
     if steps < 1 or accumulate < 1 or (ranks is not None and ranks < 1):

@@ -69,9 +69,7 @@ _running: list[type[_Kernel]] = []  # the kernel whose forward runs
 def _settle_selective_checkpoints() -> None:
     """Let policies decide on the kernel's operator: here it is several, which make its results."""
     home = torch.utils.checkpoint
-    original = getattr(home, "create_selective_checkpoint_contexts", None)
-    if original is None:  # before torch 2.4
-        return
+    original = home.create_selective_checkpoint_contexts
 
     @functools.wraps(original)
     def contexts(policy: Any, *others: Any, **options: Any) -> Any:

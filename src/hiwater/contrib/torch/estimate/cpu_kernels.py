@@ -19,10 +19,7 @@ from hiwater.contrib.torch.estimate.hidden import HiddenStorage
 
 
 def install() -> None:
-    """Allow the fast path for encoder layers and attention, and show its allocations. Does nothing if this torch has
-    no switch for it."""
-    if not hasattr(torch.backends, "mha"):
-        return
+    """Allow the fast path for encoder layers and attention, and show its allocations."""
     torch._transformer_encoder_layer_fwd = _encoder_layer
     torch._native_multi_head_attention = _attention
     for kind in (nn.TransformerEncoderLayer, nn.MultiheadAttention):

@@ -40,15 +40,10 @@ def settle() -> None:
     torch.compile, nn.Module.compile = _uncompiled, lambda *_, **__: unseen.note_compiled(_AS_WRITTEN)
     torch.save = _nothing()  # it would begin to write a file, and fail
     torch.jit.script = lambda code, *_, **__: code  # it reads the source of functions that are replaced here
-    # The last is called where a tensor is to be made on a card, before any mode can change that (seen with torch 2.2).
+    # The last is called where a tensor is to be made on a card, before any mode can change that.
     for name in ("synchronize", "set_device", "empty_cache", "manual_seed", "manual_seed_all", "init", "_lazy_init"):
         setattr(torch.cuda, name, _nothing())
-    if hasattr(torch.backends, "mha"):  # one operator for a whole encoder layer, which hides its allocations
-        torch.backends.mha.set_fastpath_enabled(False)
-    # torch 2.2 has no switch, and does without it where a tensor has functions of its own; only these layers ask by
-    # this name
-    else:
-        torch.overrides.has_torch_function = lambda given: any(isinstance(one, torch.Tensor) for one in given)
+    torch.backends.mha.set_fastpath_enabled(False)  # one operator for a whole encoder layer hides its allocations
     nn.init._no_grad_trunc_normal_ = lambda tensor, *_, **__: tensor  # some versions repeat it until the values fit
     _settle_autocast()
     _settle_optimizers()

@@ -29,9 +29,8 @@ def install(request: Mapping[str, Any]) -> None:
     """Let torch have the card that a request is for."""
     answers = _answers(request)
     cuda = torch.cuda
-    homes = [cuda, cuda.graphs, cuda.memory, cuda.random, cuda.nvtx, cuda.profiler]
-    if hasattr(torch, "accelerator"):  # builds of torch for the CPU have none, all others have, with a card or without
-        homes += [torch.accelerator, *filter(None, [getattr(torch.accelerator, "memory", None)])]
+    homes = [cuda, cuda.graphs, cuda.memory, cuda.random, cuda.nvtx, cuda.profiler, torch.accelerator]
+    homes += filter(None, [getattr(torch.accelerator, "memory", None)])  # since torch 2.9
     for home in homes:
         for name in {*getattr(home, "__all__", vars(home)), *_UNLISTED} - _KEPT:
             function = getattr(home, name, None)

@@ -38,7 +38,7 @@ _MAKERS = (torch.ops.aten.empty, torch.ops.aten.zeros, torch.ops.aten.arange)
 _LIFT = torch.ops.aten.lift_fresh  # of what `torch.tensor` has made
 _destroy_process_group: Any = getattr(dist, "destroy_process_group", None)  # not where torch is without processes
 _making_tables: list[None] = []
-_PLANNERS = ("torch.distributed.tensor._sharding_prop", "torch.distributed._tensor.sharding_prop")  # since torch 2.5
+_PLANNER = "torch.distributed.tensor._sharding_prop"
 _running_reducer: list[None] = []
 _rebuilding: list[None] = []
 _planning: list[None] = []
@@ -330,7 +330,7 @@ def _noted(original: Callable[..., Any], *running: list[None]) -> Callable[..., 
 @functools.cache
 def _settle_planning() -> None:
     """Once there are such tensors: their module takes time to import."""
-    home = next(module for name in _PLANNERS if (module := sys.modules.get(name)) is not None)
+    home: Any = sys.modules[_PLANNER]
     for name in ("_propagate_tensor_meta_non_cached", "_propagate_tensor_meta"):
         if hasattr(home.ShardingPropagator, name):
             setattr(home.ShardingPropagator, name, _noted(getattr(home.ShardingPropagator, name), _planning))
