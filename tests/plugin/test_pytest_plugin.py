@@ -477,7 +477,7 @@ def test_limits_for_all_tests_and_the_summary(run, pytester):
     [
         ('hiwater(peek="1 MiB")', [], "has no 'peek'; it has peak, allocated"),
         ('hiwater("1 MiB")', [], "takes no positional arguments"),
-        ('hiwater(peak="1 parsec")', [], "'PARSEC' is not a unit"),
+        ('hiwater(peak="1 parsec")', [], "'parsec' is not a unit"),
         ("limit_memory()", [], "needs one size"),
         ('limit_leaks("1 MB", warmups=-1)', [], "give a whole number of 0 or more"),
         ("skip", ["--hiwater-limit", "peak"], "is not a limit of hiwater"),

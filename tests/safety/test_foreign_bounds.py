@@ -363,6 +363,13 @@ def test_a_gzipped_profile_is_bounded(tmp_path: Path) -> None:
     refused(tmp_path / "memory.prof", "unpacks to more")
 
 
+def test_a_gzipped_capture_is_told_from_a_profile(tmp_path: Path) -> None:
+    import gzip
+
+    (tmp_path / "run.hiw.gz").write_bytes(gzip.compress(WHOLE))
+    refused(tmp_path / "run.hiw.gz", "a capture that was gzipped; unpack it first")
+
+
 def test_a_history_is_a_file_that_is_not_too_large(tmp_path: Path) -> None:
     place = tmp_path / "snapshot.pickle"
     place.write_bytes(pickle.dumps({}))

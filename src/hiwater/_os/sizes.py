@@ -22,8 +22,8 @@ def parse_size(text: str) -> int:
     """
     stripped = text.strip()
     number = stripped.rstrip("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ ")
-    unit = stripped[len(number) :].strip().upper()
-    factor = _FACTORS.get(unit)
+    unit = stripped[len(number) :].strip()
+    factor = _FACTORS.get(unit.upper())
     if factor is None:
         raise hiwater.errors.BadSize(f"{text!r} is not a size: {unit!r} is not a unit", _REMEDY)
     try:

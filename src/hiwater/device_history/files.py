@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hiwater.capture import bounds
+from hiwater.capture.format import MAGIC
 from hiwater.capture.layout import corrupt
 from hiwater.capture.reader import Contents, open_file
 from hiwater.errors import CorruptCapture, ForeignFile, MissingCapture, TruncatedCapture
@@ -92,6 +93,8 @@ def _profile(content: bytes) -> list[DeviceHistory]:
         with gzip.GzipFile(fileobj=io.BytesIO(content)) as stream:
             most = bounds.most_unpacked(len(content))
             unpacked = stream.read(most + 1)
+            if unpacked.startswith(MAGIC):
+                raise ForeignFile("the file is a capture that was gzipped", "unpack it first, as `gunzip` does")
     except EOFError as error:
         raise TruncatedCapture("the profile is truncated", "copy it again whole, or make it again") from error
     except (OSError, zlib.error) as error:
