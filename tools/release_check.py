@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Build a release and check it as somebody gets it, part by part: `make release-check`, or some parts of it alone,
 `make release-check WORDS='readme start'`. What cannot be tried here is a failure, unless it is named:
-`--untried 'cp312-*musllinux*'` leaves out wheels that no interpreter here can run.
+`--untried 'cp312-*musllinux*.whl'` leaves out wheels that no interpreter here can run.
 
 Interpreters are looked for as `tools/test_pythons.py` does; they need no headers, so the root of a minimal system
 (debootstrap --variant=minbase --include=python3,python3-venv) in HIWATER_PYTHON_ROOTS is one, too. So is a CPython that
@@ -124,6 +124,8 @@ def check_versions() -> None:
     expect(not other_versions(), f"the sources say {here} {' but for '.join(['', *other_versions()])}".rstrip())
     told = subprocess.run(["git", "tag", "--points-at", "HEAD"], cwd=TREE, capture_output=True, text=True, check=False)
     expect(set(told.stdout.split()) <= {f"v{here}"}, f"no tag of this commit says other than v{here}")
+    changed = subprocess.run(["git", "status", "--porcelain"], cwd=TREE, capture_output=True, text=True, check=False)
+    expect(changed.stdout == "", f"the sources are those of the commit {changed.stdout[:300].strip()}".rstrip())
     missing = lacking()
     expect(not missing, f"{DIST} has all of a release{''.join(f'{chr(10)}        but for {name}' for name in missing)}")
     others = [path.name for paths in built() for path in paths if re.split(r"-|\.tar", path.name)[1] != here]
@@ -423,7 +425,11 @@ def main() -> int:
     )
     parser.add_argument("parts", nargs="*", metavar="PART", help="these alone, in the order that they have here")
     parser.add_argument(
-        "--untried", metavar="PATTERN", action="append", default=[], help="wheels that nothing here runs"
+        "--untried",
+        metavar="PATTERN",
+        action="append",
+        default=[],
+        help="wheels that nothing here runs, by their whole names behind the version",
     )
     arguments = parser.parse_args()
     if unknown := set(arguments.parts) - set(PARTS):

@@ -180,7 +180,7 @@ def find() -> tuple[list[Interpreter], list[str]]:
 
 def environment(root: Path | None) -> dict[str, str]:
     """The variables that a command gets. What starts compilers here, such as ccache, may not be in another root."""
-    left_out = {"PYTHONPATH", "VIRTUAL_ENV"}
+    left_out = {"PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "VIRTUAL_ENV"}
     if root is not None:
         left_out |= {"CMAKE_C_COMPILER_LAUNCHER", "CMAKE_CXX_COMPILER_LAUNCHER"}
     return {name: value for name, value in os.environ.items() if name not in left_out}

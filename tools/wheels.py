@@ -208,7 +208,7 @@ def digest(path: Path) -> str:
 
 
 def check_sdist(sdist: Path) -> None:
-    """Raises Failure for what no build from it can do without, and for what has no place in it."""
+    """Raises Failure for what no build from it can do without."""
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     missing = {"pyproject.toml", "CMakeLists.txt", "LICENSE", "native/CMakeLists.txt", "src/scripts/hiwater"} - names
