@@ -41,6 +41,7 @@ def devices(x):
 def accelerators(x):
     assert torch.accelerator.current_accelerator().type == "cuda" and torch.accelerator.device_count() == 1
     torch.accelerator.synchronize()
+    torch.accelerator.set_stream(torch.accelerator.current_stream())
     assert not torch.accelerator.current_stream().is_capturing()
 
 

@@ -143,7 +143,7 @@ def record_at_once(folder: Path, turn: str, back: str, figures: str, *, shared: 
         def turn():
             assert threads.{turn} == 0  # @turn
         def main():
-            times, until = 1, time.monotonic() + 60
+            times, until = 1, time.monotonic() + 240  # they seldom meet where others have the processors
             turn()
             while _core.counters()["shared_events"] < {shared} and time.monotonic() < until:
                 threads.{back}()
@@ -154,8 +154,6 @@ def record_at_once(folder: Path, turn: str, back: str, figures: str, *, shared: 
         libraries=["threads"],
     )
     times, told, shared_events = json.loads(recorded.stdout)
-    if shared_events < shared and os.getloadavg()[0] > 4 * len(os.sched_getaffinity(0)):
-        pytest.skip("the threads hardly met in a minute: others have the processors")
     assert shared_events >= shared, "the threads hardly met: nothing of what is tested here was done"
     return recorded, times, told
 

@@ -38,7 +38,6 @@ _MAKERS = (torch.ops.aten.empty, torch.ops.aten.zeros, torch.ops.aten.arange)
 _LIFT = torch.ops.aten.lift_fresh  # of what `torch.tensor` has made
 _destroy_process_group: Any = getattr(dist, "destroy_process_group", None)  # not where torch is without processes
 _making_tables: list[None] = []
-_PLANNER = "torch.distributed.tensor._sharding_prop"
 _running_reducer: list[None] = []
 _rebuilding: list[None] = []
 _planning: list[None] = []
@@ -330,7 +329,7 @@ def _noted(original: Callable[..., Any], *running: list[None]) -> Callable[..., 
 @functools.cache
 def _settle_planning() -> None:
     """Once there are such tensors: their module takes time to import."""
-    home: Any = sys.modules[_PLANNER]
+    home: Any = sys.modules["torch.distributed.tensor._sharding_prop"]
     for name in ("_propagate_tensor_meta_non_cached", "_propagate_tensor_meta"):
         if hasattr(home.ShardingPropagator, name):
             setattr(home.ShardingPropagator, name, _noted(getattr(home.ShardingPropagator, name), _planning))

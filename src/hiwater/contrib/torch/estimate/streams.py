@@ -85,4 +85,4 @@ def install() -> None:
     for home in (torch.cuda, torch.cpu):  # the second for code that asks where its tensors are
         home.Stream, home.Event, home.stream, home.current_stream = CardStream, CardEvent, _as_context, current
     torch.cuda.set_stream, torch.cuda.default_stream = _select, lambda _device=None: _default
-    torch.accelerator.current_stream = current
+    torch.accelerator.current_stream, torch.accelerator.set_stream = current, _select
