@@ -1,6 +1,7 @@
 #include "interpose/kept_pointers.h"
 
 #include <link.h>
+#include <string.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -133,9 +134,14 @@ void exchange_in_segment(Search& search, Address start, Address end) noexcept {
     }
 }
 
+// Neither the linker nor CPython's own library, whose data are most of a small program's, keeps what is exchanged.
+bool keeps_no_functions(const dl_phdr_info* info) noexcept {
+    return is_linker(info) || ::strncmp(file_name_of(info), "libpython", 9) == 0;
+}
+
 int add_segments(dl_phdr_info* info, std::size_t, void* data) {
     Search& search = *static_cast<Search*>(data);
-    if (info->dlpi_addr == own_base() || is_linker(info) || is_allocator_library(info->dlpi_addr)) return 0;
+    if (info->dlpi_addr == own_base() || keeps_no_functions(info) || is_allocator_library(info->dlpi_addr)) return 0;
     for (std::size_t i = 0; i < info->dlpi_phnum; ++i) {
         const ElfW(Phdr) & segment = info->dlpi_phdr[i];
         if (segment.p_type != PT_LOAD || (segment.p_flags & PF_W) == 0) continue;

@@ -295,10 +295,14 @@ CodeRange code_around(const void* address) noexcept {
     return search.found;
 }
 
-bool is_linker(const dl_phdr_info* info) noexcept {
+const char* file_name_of(const dl_phdr_info* info) noexcept {
     const char* name = info->dlpi_name == nullptr ? "" : info->dlpi_name;
     const char* slash = ::strrchr(name, '/');
-    const char* file = slash == nullptr ? name : slash + 1;
+    return slash == nullptr ? name : slash + 1;
+}
+
+bool is_linker(const dl_phdr_info* info) noexcept {
+    const char* const file = file_name_of(info);
     return ::strncmp(file, "ld-linux", 8) == 0 || ::strncmp(file, "ld-musl", 7) == 0 ||
            ::strncmp(file, "linux-vdso", 10) == 0;
 }

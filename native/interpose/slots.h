@@ -49,6 +49,9 @@ void find_real_functions(Hook* hooks, std::size_t count) noexcept;
 // What the program's global scope calls the name, or null; never an executable's own call stub.
 void* global_function(const char* name) noexcept;
 
+// The last part of a module's path; "" for the program itself.
+const char* file_name_of(const dl_phdr_info* info) noexcept;
+
 // Whether a module is the dynamic linker or the kernel's own.
 bool is_linker(const dl_phdr_info* info) noexcept;
 

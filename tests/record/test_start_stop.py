@@ -261,3 +261,8 @@ print(before == room(), enough, all(39 < number < before for number in ours))
 def test_a_start_beside_threads_does_not_make_the_table_of_open_files_larger(tmp_path: Path) -> None:
     # Each thread would have to stop using the former table first, for which the kernel waits some 10 ms.
     assert run(tmp_path, BESIDE_THREADS, str(tmp_path / "run.hiw")).split() == ["True", "True", "True"]
+
+
+def test_the_engine_adds_no_callback_to_the_end_of_the_program() -> None:
+    code = "import atexit; before = atexit._ncallbacks(); import hiwater._core; print(atexit._ncallbacks() - before)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout.split() == [b"0"]
