@@ -35,9 +35,9 @@ public:
     NameFilter(const Hook* hooks, std::size_t count) : hooks_(hooks), count_(count) {
         for (std::size_t i = 0; i < count; ++i) bits_.set(place(hooks[i].name));
     }
+    bool may_have(const char* name) const noexcept { return bits_.test(place(name)); }
     template <typename Visit>  // visit(hook)
     void each(const char* name, Visit visit) const noexcept {
-        if (!bits_.test(place(name))) return;
         each([&](const Hook& hook) {
             if (::strcmp(hook.name, name) == 0) visit(hook);
         });
@@ -61,7 +61,7 @@ private:
     std::bitset<kPlaces> bits_;
 };
 
-template <typename Visit>  // visit(slot, symbol name)
+template <typename Visit>  // visit(slot, symbol)
 void each_slot(const Module& module, Visit visit) noexcept {
     for (int t = 0; t < 2; ++t) {
         const ElfW(Rela)* rela = module.tables[t];
@@ -72,8 +72,7 @@ void each_slot(const Module& module, Visit visit) noexcept {
             if (type != kJumpSlot && type != kGlobDat && !(type == kAbsolute && rela[i].r_addend == 0)) continue;
             const std::uint32_t symbol = ELF64_R_SYM(rela[i].r_info);
             if (symbol == 0) continue;
-            visit(reinterpret_cast<void**>(module.base + rela[i].r_offset),
-                  module.strings + module.symbols[symbol].st_name);
+            visit(reinterpret_cast<void**>(module.base + rela[i].r_offset), symbol);
         }
     }
 }
@@ -120,7 +119,14 @@ const Hook* hook_for(const Module& module, void* const* slot, const char* name, 
 
 void plan_slots(const Module& module, Plan& plan) {
     const bool is_allocator = is_allocator_library(module.base);
-    each_slot(module, [&](void** slot, const char* name) {
+    // By symbol. CPython's library has 15,000 slots for 2,000 symbols, and names lie in other pages.
+    std::vector<bool> ruled_out;
+    each_slot(module, [&](void** slot, std::uint32_t symbol) {
+        if (symbol >= ruled_out.size()) ruled_out.resize(std::size_t{2} * symbol);
+        if (ruled_out[symbol]) return;
+        const char* const name = module.strings + module.symbols[symbol].st_name;
+        ruled_out[symbol] = !plan.filter->may_have(name);
+        if (ruled_out[symbol]) return;
         const Hook* hook = hook_for(module, slot, name, *plan.filter);
         if (hook == nullptr || (is_allocator && hook->of == Hook::Of::mappings)) return;
         plan.patches.push_back(
