@@ -52,6 +52,7 @@ OURS = "a file or folder that hiwater itself has made and named, is removed; a l
 PATHS = {
     "_os/cgroup_files.py": "of the kernel: a cgroup's files, which is_events_file() or find() have found",
     "_os/control_file.py": f"{OWN}; {OURS}",
+    "_os/destination.py": OURS,
     "_os/kept_file.py": "of the kernel: its users name files of /proc",
     "_os/process_identity.py": "of the kernel, or in a copy of /proc of tests",
     "_os/procfs.py": "of the kernel, or in a copy of /proc of tests",
@@ -59,7 +60,6 @@ PATHS = {
     "analysis/baseline.py": NAMED,
     "analysis/symbols/names_file.py": "the folder of the user's own cache, used only if nobody else may write to it",
     "analysis/suppressions.py": NAMED,
-    "capture/destination.py": OURS,
     "capture/packing.py": f"the sources: {CHECKED}; the result: {OWN}",
     "capture/reader.py": CHECKED,
     "capture/writer.py": OWN,

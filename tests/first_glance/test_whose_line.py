@@ -14,8 +14,8 @@ import pytest
 import hiwater
 from children import run_hiwater
 from compiled import library
+from hiwater._os import ownership
 from hiwater.analysis.user_lines import Group, rank_lines
-from hiwater.capture import ownership
 from hiwater.recording import own_code
 from hiwater.recording.own_code import OwnCode
 from recording import child_environment, needs_engine

@@ -10,11 +10,10 @@ import argparse
 import os
 from contextlib import suppress
 
-from hiwater._os import control_request, procfs
+from hiwater._os import control_request, destination, procfs
 from hiwater._os.durations import parse_duration
 from hiwater._os.settings import Settings
 from hiwater._os.sizes import format_size, parse_size
-from hiwater.capture import destination
 from hiwater.cli import gdb, injected, remote_exec
 from hiwater.cli.messages import say
 from hiwater.cli.run_arguments import RunArguments

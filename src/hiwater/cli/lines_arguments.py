@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hiwater.capture import destination
+from hiwater._os import destination
 from hiwater.cli import program_arguments
 from hiwater.errors import UsageError
 

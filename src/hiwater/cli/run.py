@@ -7,9 +7,8 @@ import os
 import sys
 
 import hiwater
-from hiwater._os import native, process_identity, settings, unrecorded
+from hiwater._os import destination, native, process_identity, settings, unrecorded
 from hiwater._os.sizes import parse_size
-from hiwater.capture import destination
 from hiwater.cli import run_arguments
 from hiwater.cli.messages import say
 from hiwater.recording import last_lines, launcher, run_before, summary, target

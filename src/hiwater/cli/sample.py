@@ -12,10 +12,9 @@ import time
 from contextlib import suppress
 
 from hiwater import __version__
-from hiwater._os import accuracy, portable, processes, procfs, settings
+from hiwater._os import accuracy, destination, portable, processes, procfs, settings
 from hiwater._os.durations import parse_duration
 from hiwater._os.sizes import format_size
-from hiwater.capture import destination
 from hiwater.cli import sampled_command
 from hiwater.cli.messages import say
 from hiwater.errors import HiwaterError, NotFound, NotRunnable, UsageError

@@ -10,9 +10,8 @@ from __future__ import annotations
 import os
 import sys
 
-from hiwater._os import native, process_identity, trust
+from hiwater._os import destination, native, process_identity, trust
 from hiwater._os.own_command import is_own_command
-from hiwater.capture import destination
 from hiwater.recording import last_lines
 from hiwater.recording.own_code import OwnCode
 from hiwater.recording.recorder import Recorder

@@ -12,8 +12,7 @@ import os
 import sys
 
 import hiwater
-from hiwater._os import native, unrecorded
-from hiwater.capture import destination
+from hiwater._os import destination, native, unrecorded
 
 _MOST_CAPTURES = 200
 _CODE = """\

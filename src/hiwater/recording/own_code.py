@@ -11,8 +11,7 @@ import os
 import sys
 
 import hiwater
-from hiwater._os import trust
-from hiwater.capture import ownership
+from hiwater._os import ownership, trust
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -6,9 +6,8 @@ import os
 import sys
 
 import hiwater
-from hiwater._os import code_overhead, native, process_identity, unrecorded
+from hiwater._os import code_overhead, destination, native, process_identity, unrecorded
 from hiwater._os.sizes import parse_size
-from hiwater.capture import destination
 from hiwater.recording import facts
 from hiwater.recording.accelerators import Accelerators
 from hiwater.recording.own_code import OwnCode

@@ -6,9 +6,8 @@ from __future__ import annotations
 import os
 import time
 
-from hiwater._os import native
+from hiwater._os import destination, native
 from hiwater._os.sizes import format_size
-from hiwater.capture import destination
 
 _ANY_PID = 10**15  # no process has this number
 _MOST_NAMES, _MOST_HEADERS = 10_000, 24

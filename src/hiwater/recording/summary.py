@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 
-from hiwater._os import accuracy
+from hiwater._os import accuracy, destination
 from hiwater._os.headline import refused_requests, sentence
 from hiwater._os.sizes import format_size
-from hiwater.capture import destination
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
