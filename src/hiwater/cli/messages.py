@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import sys
 
-from hiwater._os import ascii_text
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import TextIO
@@ -24,7 +22,11 @@ def say(text: str) -> None:
     stream = sys.__stderr__
     if stream is None or stream.closed:
         return
-    text = ascii_text.text_for(stream, escaped(text))
+    text = escaped(text)
+    if not text.isascii():
+        from hiwater._os import ascii_text  # most messages need none of it
+
+        text = ascii_text.text_for(stream, text)
     try:
         stream.write(f"\x1b[1mhiwater:\x1b[0m {text}\n" if wants_colour(stream) else f"hiwater: {text}\n")
         stream.flush()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hiwater
-from hiwater._os.sizes import parse_size
 from hiwater.cli import program_arguments
 
 TYPE_CHECKING = False
@@ -160,6 +159,8 @@ def parse(words: Sequence[str], settings: Settings) -> RunArguments:
     _check_format(result)
     for size in (result.sample, result.limit):
         if size is not None:
+            from hiwater._os.sizes import parse_size  # few ask for it
+
             parse_size(size)  # checked before the program is searched
     permissions(result.mode)
     if result.snapshot_every is not None:

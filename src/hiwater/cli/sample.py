@@ -19,7 +19,7 @@ from hiwater.cli import sampled_command
 from hiwater.cli.messages import say
 from hiwater.errors import HiwaterError, NotFound, NotRunnable, UsageError
 from hiwater.recording.facts import json_list
-from hiwater.recording.summary import from_here
+from hiwater.recording.last_lines import from_here
 from hiwater.sampling.recording import SampleRecording
 from hiwater.sampling.watcher import Watcher
 

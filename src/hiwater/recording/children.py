@@ -12,7 +12,6 @@ import sys
 
 from hiwater._os import destination, native, process_identity, trust
 from hiwater._os.own_command import is_own_command
-from hiwater.recording import last_lines
 from hiwater.recording.own_code import OwnCode
 from hiwater.recording.recorder import Recorder
 
@@ -43,7 +42,7 @@ def _record_here(entry: str) -> None:
             return
         recorder = Recorder(
             f"{_escaped(fields['folder'])}/%p-{_milliseconds()}.hiw",
-            sample=fields["sample"],
+            sample=int(fields["sample"]),
             sample_seed=int(fields["seed"]),
             device_history=fields["history"] == "1",
             native=fields["native"] == "1",
@@ -69,9 +68,12 @@ def _record_here(entry: str) -> None:
         recorder.show_last_lines(fields["lines"])
         if fields["argv"] == "0":
             recorder.omit_arguments()
-        recorder.start(own_code.arguments(sys.orig_argv))
         if fields["lines"] == process_identity.this_process():
+            from hiwater.recording import last_lines  # of one process of the run
+
             _first_capture.append(fields["folder"].removesuffix(destination.CHILDREN_SUFFIX))
+        recorder.start(own_code.arguments(sys.orig_argv))
+        if _first_capture:
             last_lines.begin(_first_capture[0])
     except Exception:  # noqa: BLE001 - an error here would be shown as one of the interpreter's start
         return
@@ -103,6 +105,8 @@ def _finish(exit_code: int | None = None) -> None:
     if recorder.owned_here:
         recorder.stop(exit_code)
         if _first_capture:
+            from hiwater.recording import last_lines  # loaded at the start
+
             last_lines.write(_first_capture[0])
     else:  # a forked child that ran to the interpreter's end
         native.load().stop(exit_code)

@@ -7,7 +7,6 @@ import sys
 
 import hiwater
 from hiwater._os import code_overhead, destination, native, process_identity, unrecorded
-from hiwater._os.sizes import parse_size
 from hiwater.recording import facts
 from hiwater.recording.accelerators import Accelerators
 from hiwater.recording.own_code import OwnCode
@@ -73,7 +72,7 @@ class Recorder:
         """
         # Made absolute now, because the program may change its folder before the stop.
         self._path = destination.absolute(destination.expand(os.fspath(path)))
-        self._sample_bytes = parse_size(str(sample)) if sample is not None else 0
+        self._sample_bytes = 0 if sample in (None, 0) else unrecorded.do(_parsed_size, str(sample), None)
         if self._sample_bytes > LARGEST_SAMPLE:
             raise hiwater.errors.BadSize(
                 f"with a sample size of {self._sample_bytes} bytes, nothing would be sampled",
@@ -407,6 +406,29 @@ class Recorder:
 def outermost() -> Recorder | None:
     """Return the recorder that began the recording of this process last."""
     return _outermost
+
+
+def trouble(summary: Summary) -> str | None:
+    """Return the warning about an incomplete recording, None for a complete one."""
+    found = []
+    if summary["stop_reason"]:
+        found.append(f"recording stopped before the program did: {summary['stop_reason']}")
+    if summary["lost_events"]:
+        found.append(f"{summary['lost_events']:,} events were lost: the figures miss these allocations and frees")
+    if summary["file_fate"]:
+        found.append(summary["file_fate"])
+    found += summary["shortcomings"].values()
+    if summary["device_trouble"]:
+        found.append(f"memory of devices was not measured to the end: {summary['device_trouble']}")
+    if summary["driver_trouble"]:
+        found.append(f"the GPU driver's figures are missing at the end: {summary['driver_trouble']}")
+    return "warning: " + "; ".join(found) if found else None
+
+
+def _parsed_size(text: str, _: None) -> int:
+    from hiwater._os.sizes import parse_size  # most recordings are exact
+
+    return parse_size(text)
 
 
 def _is_utf8(path: str) -> bool:
