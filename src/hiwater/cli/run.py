@@ -7,7 +7,8 @@ import os
 import sys
 
 import hiwater
-from hiwater._os import destination, native, process_identity, settings, unrecorded
+from hiwater._os import destination, native, process_identity, settings
+from hiwater._os.native import unrecorded
 from hiwater.cli import run_arguments
 from hiwater.cli.messages import say
 from hiwater.recording import launcher, run_before, target
@@ -258,7 +259,7 @@ class ProgramRecording:
     def _search_holders(self) -> None:
         """With --holders: what the program's objects are held by at its end."""
         if self._arguments.holders and self._recorder.recording:
-            unrecorded.do(ProgramRecording._search, self, None)
+            unrecorded(ProgramRecording._search, self, None)
 
     def _search(self, _: None) -> None:
         from hiwater.recording import holders

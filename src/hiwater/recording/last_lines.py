@@ -12,8 +12,9 @@ import os
 import sys
 
 import hiwater
-from hiwater._os import accuracy, destination, native, unrecorded
+from hiwater._os import accuracy, destination, native
 from hiwater._os.headline import refused_requests, sentence
+from hiwater._os.native import unrecorded
 from hiwater._os.sizes import format_size
 
 TYPE_CHECKING = False
@@ -34,7 +35,7 @@ last_lines.main(sys.argv[1], int(sys.argv[3]))
 
 def begin(capture: str) -> None:
     """Have the last lines written if a signal ends this process. `capture` is that of the first process of the run."""
-    unrecorded.do(_begin, capture, None)
+    unrecorded(_begin, capture, None)
 
 
 def _begin(capture: str, _: None) -> None:
