@@ -7,7 +7,7 @@ import errno
 import os
 
 import hiwater
-from hiwater._os import portable, trust
+from hiwater._os import process_identity, trust
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def expand(pattern: str, pid: int | None = None) -> str:
         if code == "p":
             pieces.append(str(os.getpid() if pid is None else pid))
         elif code == "h":
-            pieces.append(portable.host_name())
+            pieces.append(process_identity.host_name())
         elif code == "r":
             pieces.append(rank() or "0")
         elif code == "%":
@@ -171,7 +171,7 @@ def head_of(path: str | os.PathLike[str]) -> bytes:
     except (OSError, ValueError):
         return b""
     try:
-        return portable.read_at(descriptor, HEAD_BYTES, 0)
+        return os.read(descriptor, HEAD_BYTES)
     except OSError:
         return b""
     finally:

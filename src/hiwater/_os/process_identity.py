@@ -41,6 +41,10 @@ def this_process() -> str:
     return f"{os.getpid()}.{start_ticks_of(os.getpid())}"
 
 
+def host_name() -> str:
+    return os.uname().nodename if hasattr(os, "uname") else os.environ.get("COMPUTERNAME", "")
+
+
 def number_space() -> int:
     """What tells apart the namespaces in which processes have their numbers; 0 where the kernel does not say."""
     try:

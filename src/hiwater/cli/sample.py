@@ -12,7 +12,7 @@ import time
 from contextlib import suppress
 
 from hiwater import __version__
-from hiwater._os import accuracy, destination, portable, processes, procfs, settings
+from hiwater._os import accuracy, destination, portable, process_identity, processes, procfs, settings
 from hiwater._os.durations import parse_duration
 from hiwater._os.sizes import format_size
 from hiwater.cli import sampled_command
@@ -200,7 +200,7 @@ class _Job:
             "argv": json_list(argv),
             "interval_ns": str(self._interval_ns),
             "platform": portable.platform_name(),
-            "host": portable.host_name(),
+            "host": process_identity.host_name(),
         }
 
     def _watch(self, watcher: Watcher, recording: SampleRecording, started_ns: int, stop: _Interruption | None) -> None:
