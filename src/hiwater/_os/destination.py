@@ -3,7 +3,6 @@ started."""
 
 from __future__ import annotations
 
-import errno
 import os
 
 import hiwater
@@ -191,6 +190,8 @@ def is_history(head: bytes) -> bool:
 
 def explain(path: str, error: OSError) -> hiwater.errors.CaptureUnwritable:
     """Return the error to raise when the system refused to make the capture at `path`."""
+    import errno  # python has not loaded it, and few need it
+
     reason = error.strerror or str(error)
     if error.errno == errno.EBUSY:
         return hiwater.errors.CaptureUnwritable(

@@ -7,7 +7,6 @@ would write files where the caller says, with the helper's rights.
 
 from __future__ import annotations
 
-import errno
 import os
 import stat
 import sys
@@ -69,6 +68,8 @@ def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY, *, foll
 
 
 def _not_regular(path: str | os.PathLike[str]) -> OSError:
+    import errno  # python has not loaded it, and few need it
+
     return OSError(errno.EINVAL, "it is not a regular file", os.fspath(path))
 
 

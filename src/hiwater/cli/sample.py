@@ -12,7 +12,7 @@ import time
 from contextlib import suppress
 
 from hiwater import __version__
-from hiwater._os import accuracy, destination, portable, process_identity, processes, procfs, settings
+from hiwater._os import destination, portable, process_identity, processes, procfs, settings, sizes
 from hiwater._os.durations import parse_duration
 from hiwater._os.sizes import format_size
 from hiwater.cli import sampled_command
@@ -292,7 +292,7 @@ class _Status:
 
 def _summary(watcher: Watcher, recording: SampleRecording, shown: str, seconds: float) -> list[str]:
     root = watcher.root
-    how = accuracy.of_peak(exact=root.peak_is_exact, error_bytes=procfs.peak_error_bytes())
+    how = sizes.accuracy_of_peak(exact=root.peak_is_exact, error_bytes=procfs.peak_error_bytes())
     lines = [f"peak {format_size(root.peak_bytes, 1)} resident ({how}) in {seconds:.1f} s, {watcher.ticks:,} samples"]
     children = watcher.processes[1:]
     if children:

@@ -12,7 +12,7 @@ import os
 import sys
 
 import hiwater
-from hiwater._os import accuracy, destination, native
+from hiwater._os import destination, native, sizes
 from hiwater._os.headline import refused_requests, sentence
 from hiwater._os.native import unrecorded
 from hiwater._os.sizes import format_size
@@ -100,14 +100,14 @@ def alone_line(path: str) -> str:
 def _peaks(summary: Summary) -> str:
     allocated = "exact"
     if summary["lost_events"]:
-        allocated = accuracy.LOST
+        allocated = sizes.LOST
     elif "calls_not_recorded" in summary["shortcomings"]:
-        allocated = accuracy.MISSED
+        allocated = sizes.MISSED
     elif summary["standard_error_bytes"]:
-        allocated = accuracy.of_estimate(summary["standard_error_bytes"])
-    resident = f"resident memory {accuracy.NOT_MEASURED}"
+        allocated = sizes.accuracy_of_estimate(summary["standard_error_bytes"])
+    resident = f"resident memory {sizes.NOT_MEASURED}"
     if summary["program_peak_bytes"]:
-        exact = accuracy.of_peak(exact=summary["resident_exact"], error_bytes=summary["resident_error_bytes"])
+        exact = sizes.accuracy_of_peak(exact=summary["resident_exact"], error_bytes=summary["resident_error_bytes"])
         resident = f"{_size(summary['program_peak_bytes'])} resident ({exact})"
     overhead = summary["overhead_bytes"]
     return (
