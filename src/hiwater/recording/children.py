@@ -12,7 +12,7 @@ import sys
 
 from hiwater._os import destination, native, process_identity, trust
 from hiwater._os.own_command import is_own_command
-from hiwater.recording.own_code import OwnCode
+from hiwater._os.ownership import OwnCode
 from hiwater.recording.recorder import Recorder
 
 _running: list[Recorder] = []

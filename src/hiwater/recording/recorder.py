@@ -8,9 +8,9 @@ import sys
 import hiwater
 from hiwater._os import code_overhead, destination, native, process_identity
 from hiwater._os.native import unrecorded
+from hiwater._os.ownership import OwnCode
 from hiwater.recording import facts
 from hiwater.recording.accelerators import Accelerators
-from hiwater.recording.own_code import OwnCode
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
