@@ -11,7 +11,6 @@ import os
 import sys
 
 from hiwater._os import destination, native, process_identity, trust
-from hiwater._os.own_command import is_own_command
 from hiwater._os.ownership import OwnCode
 from hiwater.recording.recorder import Recorder
 
@@ -27,7 +26,7 @@ def start() -> None:
     this when an interpreter starts with the entry in its environment. The program does not see the entry: its
     children get it as it did."""
     entry = os.environ.pop("HIWATER_RUN", "")
-    if entry and not is_own_command():  # `hiwater run` records by itself
+    if entry and not process_identity.is_own_command():  # `hiwater run` records by itself
         _record_here(entry)
 
 

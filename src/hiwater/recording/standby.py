@@ -13,7 +13,7 @@ import os
 from hiwater import _standby
 from hiwater._os import control_file
 from hiwater._os.native import unrecorded
-from hiwater._os.own_command import is_own_command
+from hiwater._os.process_identity import is_own_command
 from hiwater.recording.imports_under_way import may_import
 
 TYPE_CHECKING = False
