@@ -14,10 +14,14 @@ from hiwater._os import destination, native, process_identity, trust
 from hiwater._os.ownership import OwnCode
 from hiwater.recording.recorder import Recorder
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 _running: list[Recorder] = []
-_first_capture: list[str] = []
-"""That of the run, where this process was its first one and has executed this program: at its end are the last lines
-of the run."""
+_last_lines: list[tuple[Callable[[str], bool], str]] = []
+"""What writes those of the run at the end, and the run's first capture, where this process was its first one and has
+executed this program."""
 _SET_BY_HIWATER = 0x9A7  # the last bits of a ceiling that hiwater has set: kOurs of native/base/own_limit.h
 
 
@@ -70,10 +74,10 @@ def _record_here(entry: str) -> None:
         if fields["lines"] == process_identity.this_process():
             from hiwater.recording import last_lines  # of one process of the run
 
-            _first_capture.append(fields["folder"].removesuffix(destination.CHILDREN_SUFFIX))
+            _last_lines.append((last_lines.write, fields["folder"].removesuffix(destination.CHILDREN_SUFFIX)))
         recorder.start(own_code.arguments(sys.orig_argv))
-        if _first_capture:
-            last_lines.begin(_first_capture[0])
+        if _last_lines:
+            last_lines.begin(_last_lines[0][1])
     except Exception:  # noqa: BLE001 - an error here would be shown as one of the interpreter's start
         return
     import atexit
@@ -103,10 +107,8 @@ def _finish(exit_code: int | None = None) -> None:
     recorder = _running[0]
     if recorder.owned_here:
         recorder.stop(exit_code)
-        if _first_capture:
-            from hiwater.recording import last_lines  # loaded at the start
-
-            last_lines.write(_first_capture[0])
+        for write, capture in _last_lines:
+            write(capture)
     else:  # a forked child that ran to the interpreter's end
         native.load().stop(exit_code)
 
