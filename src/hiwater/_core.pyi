@@ -46,7 +46,7 @@ def start(
     `internal_prefix` is the folder whose frames are hiwater's own: they never appear in a stack, and what they allocate
     is not recorded; `own_script` is a file elsewhere of which the same holds. A frame of the function named
     `_hiwater_launch_` there is a root: frames below it are left out; one of `_hiwater_own_` makes all that it calls
-    hiwater's own. `owner_rules` say whose code a file is (`hiwater.capture.ownership.rules()`).
+    hiwater's own. `owner_rules` say whose code a file is (`hiwater._os.ownership.rules()`).
     `sample_bytes`: blocks below it are sampled; 0 records every block. `sample_seed` makes the sample
     repeatable; 0 does not. `cgroup_usage` and `cgroup_limits` are files whose numbers go on the timeline. `last_words`
     is the file for a line about the process once it is near to what limits it. Each time `interval_ns` has passed, a

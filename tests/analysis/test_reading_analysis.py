@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from example_captures import STACKS, open_bytes, recorded, small
+from hiwater._os.ownership import OWN, owners, rules
 from hiwater.analysis import ranking, sums
 from hiwater.analysis.call_tree import COARSE, Grouping, build_call_tree
 from hiwater.analysis.display_tree import Branch, build_display_tree
@@ -18,7 +19,6 @@ from hiwater.analysis.naming import module_of
 from hiwater.analysis.reconcile import reconcile
 from hiwater.analysis.user_lines import rank_lines
 from hiwater.capture import Frame, Stack
-from hiwater.capture.ownership import OWN, owners, rules
 from recording import rounds
 
 

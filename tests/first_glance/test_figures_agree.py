@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from hiwater._os import accuracy
+from hiwater._os import sizes
 from hiwater._os.sizes import format_size
 from hiwater.cli import main
 from hiwater.notebook import rendering
@@ -95,10 +95,10 @@ def of_data(summary: dict[str, Any]) -> Figures:
     error = peak["standard_error_bytes"]
     figures = {
         "allocated": size(peak["allocated_bytes"]),
-        "allocated_accuracy": accuracy.of_estimate(error) if error else "exact",
+        "allocated_accuracy": sizes.accuracy_of_estimate(error) if error else "exact",
         "blocks": f"{peak['blocks']:,}",
         "resident": size(resident["program_peak_bytes"]),
-        "resident_accuracy": accuracy.of_peak(exact=resident["exact"], error_bytes=resident["error_bytes"]),
+        "resident_accuracy": sizes.accuracy_of_peak(exact=resident["exact"], error_bytes=resident["error_bytes"]),
         "overhead": size(resident["overhead_bytes"]),
         "end": size(summary["end"]["allocated_bytes"]),
         "top": size(summary["headline"]["bytes"]),

@@ -14,10 +14,9 @@ import pytest
 import hiwater
 from children import run_hiwater
 from compiled import library
+from hiwater._os import ownership
+from hiwater._os.ownership import OwnCode
 from hiwater.analysis.user_lines import Group, rank_lines
-from hiwater.capture import ownership
-from hiwater.recording import own_code
-from hiwater.recording.own_code import OwnCode
 from recording import child_environment, needs_engine
 
 LIBRARY = """
@@ -243,7 +242,7 @@ def test_a_recording_that_the_program_begins_knows_its_package_too(place: Place)
     ],
 )
 def test_what_an_interpreter_runs(arguments: list[str], kind: tuple[str, str]) -> None:
-    assert own_code.program_of(arguments) == kind
+    assert ownership.program_of(arguments) == kind
 
 
 @pytest.mark.parametrize(
@@ -263,7 +262,7 @@ def test_what_an_interpreter_runs(arguments: list[str], kind: tuple[str, str]) -
 )
 def test_which_package_a_console_script_calls(tmp_path: Path, text: str, package: str) -> None:
     (tmp_path / "script").write_text(text)
-    assert own_code.launched_package(str(tmp_path / "script")) == package
+    assert ownership.launched_package(str(tmp_path / "script")) == package
 
 
 def installed(folder: Path, name: str, url: str = "", *, installer: str = "pip", more: str = "") -> None:
@@ -286,14 +285,14 @@ def test_what_was_installed_from_a_folder_is_the_users(tmp_path: Path) -> None:
     installed(folder, "wheel_file", "file:///wheels/wheel_file.whl", more='"archive_info": {}')
     installed(folder, "by_git", "https://example.org/by_git.git", more='"vcs_info": {}')
     installed(folder, "by_conda", "file:///build/by_conda", installer="conda", more='"dir_info": {}')
-    found = dict(own_code._local_installs([str(folder), "/nowhere/site-packages", str(tmp_path)]))
+    found = dict(ownership._local_installs([str(folder), "/nowhere/site-packages", str(tmp_path)]))
     assert found == {
         "shop": "local install", "shop_single": "local install", "develop": "editable install",
         "develop_single": "editable install", "wheel_file": "local install", "wheel_file_single": "local install",
     }  # fmt: skip
     for name in ("a", "b", "c", "d", "e", "f", "g"):  # an image into which everything was copied as wheels
         installed(folder, name, f"file:///wheels/{name}.whl", more='"archive_info": {}')
-    assert set(dict(own_code._local_installs([str(folder)]))) == {"shop", "shop_single", "develop", "develop_single"}
+    assert set(dict(ownership._local_installs([str(folder)]))) == {"shop", "shop_single", "develop", "develop_single"}
 
 
 def test_what_a_child_gets_is_what_its_parent_has() -> None:

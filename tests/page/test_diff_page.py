@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 from capture_builder import Recording
 from children import run_hiwater
 from example_captures import EVENTS, STACKS, in_memory, made, recorded, recording_of, written_pair
+from hiwater._os.ownership import IMPORT_SYSTEM
 from hiwater.analysis.call_tree import Grouping, build_call_tree
 from hiwater.analysis.compact import MERGED_FRAME, Limits
 from hiwater.analysis.diff import MatchedComparison, compare
 from hiwater.analysis.diff_arrays import compact_diff
 from hiwater.analysis.naming import function_of
 from hiwater.capture import Capture, Frame
-from hiwater.capture.ownership import IMPORT_SYSTEM
 from hiwater.cli import main
 from hiwater.report.diff_request import DiffReport
 from hiwater.report.html import diff_page

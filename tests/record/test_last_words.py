@@ -15,7 +15,7 @@ import pytest
 import compiled
 import hiwater
 from children import hiwater_command, run_hiwater
-from hiwater.capture.destination import TERMINATION_LOG
+from hiwater._os.destination import TERMINATION_LOG
 from recording import child_environment, needs_engine
 from waiting import wait_until
 

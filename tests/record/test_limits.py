@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import hiwater
-from hiwater.capture import destination
+from hiwater._os import destination
 from recording import child_environment, needs_engine
 
 pytestmark = needs_engine

@@ -15,8 +15,8 @@ import pytest
 
 from children import run_hiwater
 from hiwater import open as open_capture
+from hiwater._os import destination
 from hiwater._os.settings import Settings
-from hiwater.capture import destination
 from hiwater.cli import run_arguments
 from hiwater.errors import CaptureUnwritable, UsageError
 from places import HELPERS

@@ -60,6 +60,20 @@ def test_the_path_to_the_program_loads_nothing_heavy(tmp_path: Path) -> None:
     assert not added
 
 
+def test_a_run_loads_no_more_of_hiwater_than_it_needs(tmp_path: Path) -> None:
+    pytest.importorskip("hiwater._core", reason="built without the engine")
+    rare = {
+        "hiwater.capture", "hiwater.recording.last_lines", "hiwater.recording.window", "hiwater._os.ascii_text",
+        "hiwater._os.portable", "hiwater._os.sizes",
+    }  # fmt: skip
+    program = "import sys; print(*sys.modules)"
+    for quiet, unneeded in ((["-q"], rare), ([], rare - {"hiwater.recording.last_lines", "hiwater._os.sizes"})):
+        words = [sys.executable, "-m", "hiwater", "run", *quiet, "-o", "run.hiw", "-c", program]
+        done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True)
+        assert "hiwater.recording.recorder" in done.stdout
+        assert not unneeded & set(done.stdout.split())
+
+
 def test_an_error_that_is_caught_on_the_way_loads_no_more(tmp_path: Path) -> None:
     """As where no cgroup can be read."""
     added = loaded([], tmp_path, "import hiwater; hiwater.errors.MeterUnavailable") - loaded([], tmp_path)

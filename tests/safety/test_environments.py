@@ -15,7 +15,7 @@ import pytest
 
 from children import hiwater_command, run_command, run_hiwater, run_python
 from hiwater._os import process_identity, trust
-from hiwater.recording.own_code import OwnCode
+from hiwater._os.ownership import OwnCode
 from other_user import UID, as_other_user, needs_other_users, run_as_other_user, shared_folder
 from recording import child_environment, needs_engine
 

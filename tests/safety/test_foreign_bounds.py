@@ -29,10 +29,10 @@ import large_captures
 import parts
 from example_captures import program, small
 from hiwater import capture as captures
+from hiwater._os.destination import MERGED_INDEX
 from hiwater.analysis import type_growth
 from hiwater.analysis.suppressions import Suppression
 from hiwater.capture import attachments, bounds, container, run_index
-from hiwater.capture.destination import MERGED_INDEX
 from hiwater.capture.holders import StepKind
 from hiwater.capture.layout import NEEDED_FIELDS, OPTIONAL_FIELDS
 from hiwater.errors import CaptureError, CorruptCapture, ReportTooLarge

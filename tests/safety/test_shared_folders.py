@@ -15,9 +15,8 @@ import pytest
 
 import hiwater
 from children import hiwater_command, run_hiwater, run_python
-from hiwater._os import trust
+from hiwater._os import destination, trust
 from hiwater._os.replacing import replacing
-from hiwater.capture import destination
 from other_user import UID, needs_other_users, run_as_other_user, shared_folder
 from recording import child_environment, needs_engine
 

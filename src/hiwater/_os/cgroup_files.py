@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 
 import hiwater
-from hiwater._os import portable
+from hiwater._os import trust
 
 _NO_LIMIT_FROM = 1 << 60  # v1 writes "no limit" as the largest multiple of a page
 _PART_BYTES = 1 << 16
@@ -110,7 +110,7 @@ def event_counts(path: str) -> dict[str, int]:
 def _text(path: str) -> str | None:
     # A program's start reads five of these; open() would take five times as long.
     try:
-        file = os.open(path, os.O_RDONLY | portable.OPEN_FLAGS)
+        file = os.open(path, os.O_RDONLY | trust.OPEN_FLAGS)
     except OSError:
         return None
     try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 
-from hiwater._os import portable
+from hiwater._os import trust
 
 _OUT_OF_THE_WAY = 200
 """Lowest descriptor that we use: programs rely on small numbers."""
@@ -78,7 +78,7 @@ class KeptFile:
         return status.st_ino == self._inode and status.st_dev == self._device
 
     def _open(self) -> None:
-        low = os.open(self.path, self._flags | portable.OPEN_FLAGS)
+        low = os.open(self.path, self._flags | trust.OPEN_FLAGS)
         import fcntl  # not before: without /proc nothing is opened, and Windows has no such module
 
         try:

@@ -1,4 +1,5 @@
-"""Loads the native module, or explains in one line why that is impossible here."""
+"""Loads the native module, or explains in one line why that is impossible here. Calls work of hiwater inside a recorded
+program, so that the recording leaves it out."""
 
 from __future__ import annotations
 
@@ -9,8 +10,13 @@ import hiwater
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import ModuleType
+    from typing import TypeVar
 
+    Subject = TypeVar("Subject")
+    Argument = TypeVar("Argument")
+    Result = TypeVar("Result")
 
 NO_ENGINE = "this hiwater was built without its engine, so it cannot record"
 _loaded: ModuleType | None = None
@@ -57,6 +63,23 @@ def loaded() -> ModuleType | None:
     if found is None or found.__spec__ is None or found.__spec__._initializing:  # type: ignore[attr-defined] # importlib's own, in all versions
         return None
     return found
+
+
+# The engine recognises this function by its name. It takes two arguments, because a tuple of them would be allocated
+# before the first line.
+def _hiwater_own_(work: Callable[[Subject, Argument], Result], subject: Subject, argument: Argument) -> Result:
+    core = loaded()
+    if core is None:
+        return work(subject, argument)
+    core.enter_own_work()
+    try:
+        return work(subject, argument)
+    finally:
+        core.leave_own_work()
+
+
+unrecorded = _hiwater_own_
+"""Return `work(subject, argument)`. A recording in progress leaves out what this and its callees allocate."""
 
 
 def is_free_threaded() -> bool:

@@ -14,26 +14,12 @@ if TYPE_CHECKING:
 
 HAS_PROC = os.path.exists("/proc/self/statm")
 """Whether the kernel's files tell of processes. Where they do not, psutil does."""
-NO_FOLLOWING = getattr(os, "O_NOFOLLOW", 0)
-OPEN_FLAGS = 0
-"""For what others may have put somewhere: not waited for, and bytes as they are. `os.open()` never has it inherited."""
-for _name in ("O_NONBLOCK", "O_NOCTTY", "O_BINARY"):
-    OPEN_FLAGS |= getattr(os, _name, 0)
 
 
 def at_fork(**callbacks: Callable[[], object]) -> None:
     """`os.register_at_fork()`, where processes fork."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(**callbacks)
-
-
-def user_id() -> int | None:
-    """The effective user, by the number that owns files; None where the owners of files have no numbers."""
-    return os.geteuid() if hasattr(os, "geteuid") else None
-
-
-def host_name() -> str:
-    return os.uname().nodename if hasattr(os, "uname") else os.environ.get("COMPUTERNAME", "")
 
 
 def platform_name() -> str:

@@ -6,6 +6,7 @@ This module also runs inside the recorded program, so it imports only the standa
 from __future__ import annotations
 
 import os
+import sys
 
 STATE, PARENT, FLAGS, THREADS, _STARTED, WAIT_STATUS = 0, 1, 6, 17, 19, 49
 _ENDED = (b"Z", b"X")
@@ -39,6 +40,16 @@ def start_ticks_of(pid: int) -> int | None:
 def this_process() -> str:
     """What names this process, also after it has executed another program: its number and its start."""
     return f"{os.getpid()}.{start_ticks_of(os.getpid())}"
+
+
+def host_name() -> str:
+    return os.uname().nodename if hasattr(os, "uname") else os.environ.get("COMPUTERNAME", "")
+
+
+def is_own_command() -> bool:
+    """Whether this interpreter runs a command of hiwater, which is no part of the program."""
+    words = sys.orig_argv[1:3]
+    return bool(words) and (os.path.basename(words[0]) == "hiwater" or words == ["-m", "hiwater"])
 
 
 def number_space() -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 import hiwater
-from hiwater._os import portable, trust
+from hiwater._os import trust
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def _read_project(folder: str | None, marked: bytes) -> tuple[str, dict[str, obj
     """The nearest file that is no other user's: in the folders above, as /tmp, anybody may have put one, and it can
     name programs to run. The current folder's owner may be another user, as where a container has its project
     mounted."""
-    trusted = {0, portable.user_id(), *_owners(folder or ".")}
+    trusted = {0, trust.user_id(), *_owners(folder or ".")}
     while folder is not None:
         file = os.path.join(folder, _PROJECT_FILE)
         try:

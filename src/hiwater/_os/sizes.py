@@ -1,4 +1,5 @@
-"""Sizes as people write them and as people read them. The one place that knows the units."""
+"""Sizes as people write them and as people read them, and how exact they are, in the one phrase that every message and
+report has for it (docs/glossary.md). The one place that knows the units."""
 
 from __future__ import annotations
 
@@ -13,6 +14,10 @@ LARGEST = (1 << 63) - 1
 _DECIMAL = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 _FACTORS = {**_DECIMAL, **{name.upper(): factor for factor, name in UNITS}}
 _REMEDY = "write a number and a unit, such as 64KiB (65536 bytes), 1MB (1000000 bytes) or 500_000"
+
+LOST = "not exact: events were lost"
+MISSED = "at least: some calls could not be recorded"
+NOT_MEASURED = "not measured"
 
 
 def parse_size(text: str) -> int:
@@ -54,3 +59,15 @@ def format_size(count: int, decimals: int | None = None) -> str:
     if decimals is None:
         decimals = 2 if abs(value) < 9.995 else 1 if abs(value) < 99.95 else 0
     return f"{value:.{decimals}f} {unit}"
+
+
+def accuracy_of_peak(*, exact: bool, error_bytes: int) -> str:
+    """The phrase for a peak that the kernel counted: "exact" or "within 768 KiB"; "at least" for the highest sample."""
+    if not exact:
+        return "at least"
+    return f"within {format_size(error_bytes)}" if error_bytes else "exact"
+
+
+def accuracy_of_estimate(standard_error_bytes: int) -> str:
+    """The phrase for a figure from sampled allocations: "± 1.20 MiB (standard error)"."""
+    return f"± {format_size(standard_error_bytes)} (standard error)"

@@ -7,12 +7,10 @@ would write files where the caller says, with the helper's rights.
 
 from __future__ import annotations
 
-import errno
 import os
 import stat
 import sys
 
-from hiwater._os import portable
 from hiwater._os.process_identity import owner_of
 
 _AT_SECURE = 23
@@ -20,6 +18,11 @@ _AT_SECURE = 23
 (`getauxval(3)`)."""
 _WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 MODE_MOST, MODE_LEAST = 0o640, 0o600
+_NO_FOLLOWING = getattr(os, "O_NOFOLLOW", 0)
+OPEN_FLAGS = 0
+"""For what others may have put somewhere: not waited for, and bytes as they are. `os.open()` never has it inherited."""
+for _name in ("O_NONBLOCK", "O_NOCTTY", "O_BINARY"):
+    OPEN_FLAGS |= getattr(os, _name, 0)
 
 
 def obeys_environment() -> bool:
@@ -47,12 +50,17 @@ def _is_secure() -> bool:
     return any(entries[at] == _AT_SECURE and entries[at + 1] for at in range(0, len(entries) - 1, 2))
 
 
+def user_id() -> int | None:
+    """The effective user, by the number that owns files; None where the owners of files have no numbers."""
+    return os.geteuid() if hasattr(os, "geteuid") else None
+
+
 def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY, *, follows: bool = False) -> int:
     """A descriptor of a regular file. Raises OSError; a FIFO or a device that somebody put there would block, or do
     something, some as soon as they are open. A link would lead elsewhere: only one that the user names `follows`."""
     if not stat.S_ISREG(os.stat(path, follow_symlinks=follows).st_mode):
         raise _not_regular(path)
-    descriptor = os.open(path, flags | portable.OPEN_FLAGS | (0 if follows else portable.NO_FOLLOWING))
+    descriptor = os.open(path, flags | OPEN_FLAGS | (0 if follows else _NO_FOLLOWING))
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
         return descriptor
     os.close(descriptor)
@@ -60,6 +68,8 @@ def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY, *, foll
 
 
 def _not_regular(path: str | os.PathLike[str]) -> OSError:
+    import errno  # python has not loaded it, and few need it
+
     return OSError(errno.EINVAL, "it is not a regular file", os.fspath(path))
 
 

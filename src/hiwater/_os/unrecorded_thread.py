@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from hiwater._os import unrecorded
+from hiwater._os.native import unrecorded
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ class UnrecordedThread(threading.Thread):
         super().__init__(target=work, args=arguments, name="hiwater", daemon=True)
 
     def _bootstrap(self) -> None:  # the first Python function of a thread
-        unrecorded.do(UnrecordedThread._run_it, self, None)
+        unrecorded(UnrecordedThread._run_it, self, None)
 
     def _run_it(self, _: None) -> None:
         super()._bootstrap()  # type: ignore[misc] # typeshed leaves it out

@@ -17,8 +17,8 @@ from typing import overload
 import numpy as np
 import numpy.typing as npt
 
+from hiwater._os.ownership import IMPORTS
 from hiwater.analysis.naming import function_of, module_of
-from hiwater.capture.ownership import IMPORTS
 from hiwater.capture.paths import Frame, Ints
 from hiwater.capture.tables import Tables
 

@@ -17,7 +17,7 @@ from contextlib import suppress
 from functools import lru_cache
 from typing import Self
 
-from hiwater._os import portable, trust
+from hiwater._os import trust
 from hiwater.capture.tables import Tables
 
 _SUFFIXES = (".py", ".pyw", ".pyx", ".pyi")
@@ -91,7 +91,7 @@ def _folders(recorded_in: str) -> list[str]:
         found.append(os.getcwd())
     with suppress(OSError):
         recorded = os.path.realpath(recorded_in) if os.path.isabs(recorded_in) else "/"
-        if recorded != "/" and os.stat(recorded).st_uid == portable.user_id():
+        if recorded != "/" and os.stat(recorded).st_uid == trust.user_id():
             found.append(recorded)
     return found
 

@@ -22,10 +22,10 @@ import numpy as np
 import numpy.typing as npt
 
 from hiwater._os.headline import BEFORE
+from hiwater._os.ownership import IMPORTS, LIBRARY, OWN, RUN
 from hiwater.analysis.call_tree import follow
 from hiwater.analysis.naming import function_of, mapping_library, module_of
 from hiwater.capture.format import CODE_LABEL, CODE_PYTHON, CODE_WAIT, WAITED_FOR
-from hiwater.capture.ownership import IMPORTS, LIBRARY, OWN, RUN
 from hiwater.capture.paths import Frame, Ints, numbered, sum_at
 from hiwater.capture.snapshot import Holdings
 from hiwater.capture.tables import Tables

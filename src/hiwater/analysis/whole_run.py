@@ -16,6 +16,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
+from hiwater._os.ownership import LIBRARY
 from hiwater.analysis import sums
 from hiwater.analysis.call_tree import follow
 from hiwater.capture import Capture, Slice, Snapshot
@@ -23,7 +24,6 @@ from hiwater.capture.assemble import empty, header
 from hiwater.capture.at_once import Machine
 from hiwater.capture.format import CODE_THREAD, KINDS
 from hiwater.capture.layout import is_counted
-from hiwater.capture.ownership import LIBRARY
 from hiwater.capture.paths import Ints, sum_at
 from hiwater.capture.reader import Contents
 from hiwater.capture.tables import Tables

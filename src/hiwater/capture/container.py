@@ -27,9 +27,9 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
+from hiwater._os.destination import MERGED_INDEX, head_of, is_merged
 from hiwater.capture import archives, bounds, histories, run_index
 from hiwater.capture.archives import DAMAGE
-from hiwater.capture.destination import MERGED_INDEX, head_of, is_merged
 from hiwater.capture.layout import corrupt, incompatible
 from hiwater.capture.reader import Contents, read, read_descriptor
 from hiwater.errors import BadRequest, MissingCapture, TruncatedCapture

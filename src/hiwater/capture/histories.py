@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from hiwater import _registry
+from hiwater._os import destination
 from hiwater.allocator_state import AllocatorState
-from hiwater.capture import attachments, destination, program
+from hiwater.capture import attachments, program
 from hiwater.capture.reader import Contents
 from hiwater.capture.tables import Tables
 from hiwater.errors import BadRequest, CorruptCapture, MissingCapture

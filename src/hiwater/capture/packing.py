@@ -15,11 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from hiwater._os import destination
+from hiwater._os.destination import MERGED_INDEX
 from hiwater._os.replacing import whole_file
-from hiwater.capture import container, copying, destination, histories, run_folder, run_index
+from hiwater.capture import container, copying, histories, run_folder, run_index
 from hiwater.capture.assemble import assemble
 from hiwater.capture.container import COPIED_AT_ONCE, Member
-from hiwater.capture.destination import MERGED_INDEX
 from hiwater.capture.in_memory import TablesInMemory
 from hiwater.capture.process import is_being_written
 from hiwater.capture.reader import Contents, read_descriptor

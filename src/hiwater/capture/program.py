@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from hiwater._os.accuracy import of_peak
-from hiwater._os.sizes import format_size
+from hiwater._os.sizes import accuracy_of_peak, format_size
 from hiwater.capture import bounds
 from hiwater.capture.format import DEVICE_HISTORY, KINDS
 from hiwater.capture.layout import is_counted
@@ -82,7 +81,7 @@ class Resident:
         object.__setattr__(self, "source", "kernel high-water mark (VmHWM)" if self.exact else "highest sample")
 
     def __repr__(self) -> str:
-        accuracy = of_peak(exact=self.exact, error_bytes=self.error_bytes)
+        accuracy = accuracy_of_peak(exact=self.exact, error_bytes=self.error_bytes)
         peak, overhead = (format_size(count) for count in (self.program_peak_bytes, self.overhead_bytes))
         return f"<Resident: peak {peak} ({accuracy}) and {overhead} overhead of hiwater>"
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hiwater._os import portable
+from hiwater._os import portable, trust
 from hiwater.capture import bounds
 from hiwater.capture.layout import (
     FIRST_BYTES,
@@ -62,7 +62,7 @@ def read(path: str | os.PathLike[str]) -> Contents:
 def open_file(path: Path) -> int:
     """A descriptor of a regular file. A pipe or a device would block or never end: they are refused."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | portable.OPEN_FLAGS)
+        descriptor = os.open(path, os.O_RDONLY | trust.OPEN_FLAGS)
     except FileNotFoundError:
         raise MissingCapture(f"there is no capture {str(path)!r}", "check the path (`hiwater run` prints it)") from None
     except (OSError, ValueError) as error:

@@ -16,7 +16,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from hiwater.capture.destination import CHILDREN_INDEX, CHILDREN_SUFFIX, folder_of_children
+from hiwater._os.destination import CHILDREN_INDEX, CHILDREN_SUFFIX, folder_of_children
 from hiwater.errors import ForeignFile
 
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from hiwater._os import trust
+from hiwater._os.destination import CHILDREN_INDEX
 from hiwater.capture import bounds
-from hiwater.capture.destination import CHILDREN_INDEX
 from hiwater.capture.document_types import Signed
 from hiwater.capture.program import arguments
 

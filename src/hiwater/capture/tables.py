@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hiwater.capture import bounds, cells, native_frames, ownership, sent_code
+from hiwater._os import ownership
+from hiwater.capture import bounds, cells, native_frames, sent_code
 from hiwater.capture.format import CODE_NATIVE, CODE_PYTHON
 from hiwater.capture.paths import Ints, Paths, numbered, thread_roots
 from hiwater.capture.reader import Contents

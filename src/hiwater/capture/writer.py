@@ -21,9 +21,8 @@ import tempfile
 import time
 from contextlib import suppress
 
-from hiwater._os import portable, trust
+from hiwater._os import destination, portable, trust
 from hiwater._os.process_identity import current_boot_id, is_alive, start_ticks_of
-from hiwater.capture import destination
 from hiwater.capture.format import COUNTED_KINDS, MAGIC, VERSION
 from hiwater.capture.process import STATE_ENDED, STATE_RECORDING, is_being_written
 from hiwater.capture.record_fields import (

@@ -10,16 +10,15 @@ import argparse
 import os
 from contextlib import suppress
 
-from hiwater._os import control_request, procfs
+from hiwater._os import control_request, destination, procfs
 from hiwater._os.durations import parse_duration
+from hiwater._os.ownership import program_of
 from hiwater._os.settings import Settings
 from hiwater._os.sizes import format_size, parse_size
-from hiwater.capture import destination
 from hiwater.cli import gdb, injected, remote_exec
 from hiwater.cli.messages import say
 from hiwater.cli.run_arguments import RunArguments
 from hiwater.errors import AttachRefused, NoSuchProcess, UsageError
-from hiwater.recording.own_code import program_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from hiwater import __version__, _registry
 from hiwater._os import cgroup_files, native, portable
+from hiwater._os.destination import folder_of_children
 from hiwater._os.sizes import format_size
-from hiwater.capture.destination import folder_of_children
 from hiwater.cli import progress
 from hiwater.cli.messages import escaped
 from hiwater.errors import EngineFailed, EngineUnavailable, MeterUnavailable

@@ -43,7 +43,7 @@ def _yield_to_the_program() -> None:
 
 def _lines(capture: str) -> list[str]:
     from hiwater.capture import open_run
-    from hiwater.recording import summary
+    from hiwater.recording import last_lines
     from hiwater.report.request import Report
     from hiwater.report.text import processes
 
@@ -52,8 +52,8 @@ def _lines(capture: str) -> list[str]:
     if run.is_of_several:
         lines = [text for text, _ in processes.first_lines(reports, run, here)]
     else:
-        lines = [reports[0].ending_words, *summary.figure_lines(summary_of(reports[0]))]
-    return [*lines, summary.capture_line(summary.from_here(capture))]
+        lines = [reports[0].ending_words, *last_lines.figure_lines(summary_of(reports[0]))]
+    return [*lines, last_lines.capture_line(last_lines.from_here(capture))]
 
 
 def _current_folder() -> str:

@@ -151,7 +151,7 @@ class _Ending:
         if self._arguments.kind == "command":
             import linecache
 
-            from hiwater.capture.ownership import THE_COMMAND
+            from hiwater._os.ownership import THE_COMMAND
 
             source = self._arguments.program
             linecache.cache[THE_COMMAND] = (len(source), None, source.splitlines(keepends=True), THE_COMMAND)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from hiwater.capture import destination
-from hiwater.cli import program_arguments
+from hiwater._os import destination
+from hiwater.cli import run_arguments
 from hiwater.errors import UsageError
 
 TYPE_CHECKING = False
@@ -52,11 +52,11 @@ FLAGS = {
     "-a": ("all", True),
     "--all": ("all", True),
     "--no-resident": ("resident", False),
-    **program_arguments.HELP_FLAGS,
+    **run_arguments.HELP_FLAGS,
 }
 
 
-class LinesArguments(program_arguments.ProgramArguments):
+class LinesArguments(run_arguments.ProgramArguments):
     """The program and the options."""
 
     verb, with_value, flags = "lines", WITH_VALUE, FLAGS

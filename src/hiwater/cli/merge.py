@@ -55,8 +55,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _merge(paths: list[str], output: str) -> tuple[int, list[str]]:
     """How many captures there are now in `output`, and what went wrong besides."""
+    from hiwater._os import destination
     from hiwater.analysis.symbols import names_file
-    from hiwater.capture import destination, packing, run_index
+    from hiwater.capture import packing, run_index
     from hiwater.capture.run_index import Row
     from hiwater.cli.report import naming
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import sys
 
-from hiwater._os import ascii_text
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import TextIO
@@ -24,12 +22,23 @@ def say(text: str) -> None:
     stream = sys.__stderr__
     if stream is None or stream.closed:
         return
-    text = ascii_text.text_for(stream, escaped(text))
+    text = _for(stream, escaped(text))
     try:
         stream.write(f"\x1b[1mhiwater:\x1b[0m {text}\n" if wants_colour(stream) else f"hiwater: {text}\n")
         stream.flush()
     except (OSError, ValueError):  # closed below us, or text its encoding lacks and refuses
         return
+
+
+def _for(stream: TextIO, text: str) -> str:
+    """`text` as `stream` can show it; as it is if the program has broken imports."""
+    if text.isascii():
+        return text
+    try:
+        from hiwater._os import ascii_text  # most messages need none of it
+    except Exception:  # noqa: BLE001 - whatever the program's own import raises
+        return text
+    return ascii_text.text_for(stream, text)
 
 
 def escaped(text: str) -> str:

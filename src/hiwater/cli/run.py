@@ -7,17 +7,17 @@ import os
 import sys
 
 import hiwater
-from hiwater._os import native, process_identity, settings, unrecorded
-from hiwater._os.sizes import parse_size
-from hiwater.capture import destination
+from hiwater._os import destination, native, process_identity, settings
+from hiwater._os.native import unrecorded
 from hiwater.cli import run_arguments
 from hiwater.cli.messages import say
-from hiwater.recording import last_lines, launcher, run_before, summary, target
-from hiwater.recording.recorder import Recorder
+from hiwater.recording import launcher, run_before, target
+from hiwater.recording.recorder import Recorder, trouble
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from types import ModuleType
 
     from hiwater.recording.figures import Summary
 
@@ -115,6 +115,15 @@ def _no_engine() -> tuple[type[hiwater.HiwaterError], ...]:
     return hiwater.errors.EngineUnavailable, hiwater.errors.EngineFailed
 
 
+def _kept_in_memory(path: str) -> str:
+    """The warning that the file system of `path` cannot map the capture."""
+    return (
+        f"warning: the file system of {path!r} cannot map files, so hiwater keeps the capture in memory and copies it"
+        " there about every second and at the end; if the program is killed, the last second is lost: choose another"
+        " file with -o to avoid this"
+    )
+
+
 def _outermost_file() -> str:
     """The script of the command itself. It is outside of the package, and its last steps run after the program.
 
@@ -155,9 +164,17 @@ class ProgramRecording:
         self._recorder.begin_process()
         if not arguments.argv:
             self._recorder.omit_arguments()
-        if not self._arguments.quiet:
+        self._last_lines: ModuleType | None = None  # loaded before the program, which may break imports
+        if not arguments.quiet:
+            from hiwater.recording import last_lines
+
+            self._last_lines = last_lines
             self._recorder.show_last_lines(process_identity.this_process())
-        self._limit = parse_size(arguments.limit) if arguments.limit is not None else 0
+        self._limit = 0
+        if arguments.limit is not None:
+            from hiwater._os.sizes import parse_size
+
+            self._limit = parse_size(arguments.limit)
         if self._limit:
             self._recorder.note("limit_bytes", str(self._limit))
         try:
@@ -182,10 +199,10 @@ class ProgramRecording:
             say(f"warning: the program runs {how}: {error}")
         else:
             self._begun = True
-            if not self._arguments.quiet:
-                last_lines.begin(self._recorder.path)
+            if self._last_lines is not None:
+                self._last_lines.begin(self._recorder.path)
             if self._recorder.kept_in_memory:
-                say(summary.kept_in_memory(self._recorder.path))
+                say(_kept_in_memory(self._recorder.path))
             native.load().on_exit(self._finish_abruptly)
             self._set_limit()
 
@@ -242,7 +259,7 @@ class ProgramRecording:
     def _search_holders(self) -> None:
         """With --holders: what the program's objects are held by at its end."""
         if self._arguments.holders and self._recorder.recording:
-            unrecorded.do(ProgramRecording._search, self, None)
+            unrecorded(ProgramRecording._search, self, None)
 
     def _search(self, _: None) -> None:
         from hiwater.recording import holders
@@ -264,29 +281,28 @@ class ProgramRecording:
         return self._recorder.path
 
     def _tell(self) -> None:
-        shown = summary.from_here(self._recorder.path)
         result = self._recorder.summary()
-        if not self._arguments.quiet:
-            self._tell_figures(result, shown)
-        if self._has_holders and not self._arguments.quiet:
-            say(f"holders: `hiwater holders {shown}` shows what held the objects at the end")
-        trouble = summary.trouble(result)
-        if trouble is not None:
-            say(trouble)
+        if self._last_lines is not None:
+            self._tell_figures(result, self._last_lines)
+        incomplete = trouble(result)
+        if incomplete is not None:
+            say(incomplete)
         if self._arguments.format is not None and not result["is_lost"]:
             self._leave_the_program()
-            self._report(self._arguments.format, shown)
+            self._report(self._arguments.format)
 
-    def _tell_figures(self, result: Summary, shown: str) -> None:
+    def _tell_figures(self, result: Summary, last_lines: ModuleType) -> None:
         """Write the last lines: of a run of several processes by another process, because that needs numpy and all
         captures."""
-        of_several = last_lines.are_about_several(self._recorder.path)
-        if of_several and last_lines.write(self._recorder.path):
-            return
-        for line in summary.summary_lines(result, shown):
-            say(line)
-        if of_several:
-            say(summary.alone_line(self._recorder.path))
+        path, shown = self._recorder.path, last_lines.from_here(self._recorder.path)
+        of_several = last_lines.are_about_several(path)
+        if not of_several or not last_lines.write(path):
+            for line in last_lines.summary_lines(result, shown):
+                say(line)
+            if of_several:
+                say(last_lines.alone_line(path))
+        if self._has_holders:
+            say(f"holders: `hiwater holders {shown}` shows what held the objects at the end")
 
     def _leave_the_program(self) -> None:
         """Restore the streams and the search path. Those of the program could disturb a report."""
@@ -294,10 +310,12 @@ class ProgramRecording:
         if self._path_head in sys.path:
             sys.path.remove(self._path_head)
 
-    def _report(self, chosen: str, capture: str) -> None:
+    def _report(self, chosen: str) -> None:
         """Make the report of --format in this process."""
         from hiwater.cli import verbs
+        from hiwater.recording.last_lines import from_here
 
+        capture = from_here(self._recorder.path)
         words = ["report", capture, "--format", chosen, "--no-pager"]
         suffix = run_arguments.FILE_SUFFIXES.get(chosen)
         if suffix is None:

@@ -12,15 +12,14 @@ import time
 from contextlib import suppress
 
 from hiwater import __version__
-from hiwater._os import accuracy, portable, processes, procfs, settings
+from hiwater._os import destination, portable, process_identity, processes, procfs, settings, sizes
 from hiwater._os.durations import parse_duration
 from hiwater._os.sizes import format_size
-from hiwater.capture import destination
 from hiwater.cli import sampled_command
 from hiwater.cli.messages import say
 from hiwater.errors import HiwaterError, NotFound, NotRunnable, UsageError
 from hiwater.recording.facts import json_list
-from hiwater.recording.summary import from_here
+from hiwater.recording.last_lines import from_here
 from hiwater.sampling.recording import SampleRecording
 from hiwater.sampling.watcher import Watcher
 
@@ -201,7 +200,7 @@ class _Job:
             "argv": json_list(argv),
             "interval_ns": str(self._interval_ns),
             "platform": portable.platform_name(),
-            "host": portable.host_name(),
+            "host": process_identity.host_name(),
         }
 
     def _watch(self, watcher: Watcher, recording: SampleRecording, started_ns: int, stop: _Interruption | None) -> None:
@@ -293,7 +292,7 @@ class _Status:
 
 def _summary(watcher: Watcher, recording: SampleRecording, shown: str, seconds: float) -> list[str]:
     root = watcher.root
-    how = accuracy.of_peak(exact=root.peak_is_exact, error_bytes=procfs.peak_error_bytes())
+    how = sizes.accuracy_of_peak(exact=root.peak_is_exact, error_bytes=procfs.peak_error_bytes())
     lines = [f"peak {format_size(root.peak_bytes, 1)} resident ({how}) in {seconds:.1f} s, {watcher.ticks:,} samples"]
     children = watcher.processes[1:]
     if children:

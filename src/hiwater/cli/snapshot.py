@@ -10,8 +10,9 @@ import argparse
 import os
 from pathlib import Path
 
+from hiwater._os import destination
 from hiwater._os.replacing import whole_file
-from hiwater.capture import copying, destination, follow, reader
+from hiwater.capture import copying, follow, reader
 from hiwater.cli.messages import say
 from hiwater.cli.parsing import Parser
 from hiwater.errors import UsageError

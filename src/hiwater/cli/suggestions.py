@@ -20,7 +20,7 @@ def unknown_verb(words: Sequence[str], verbs: Iterable[str]) -> UsageError:
     word = words[0]
     if word in PROGRAM_OPTIONS or word.endswith(_PROGRAM_SUFFIXES):
         return UsageError(f"{word!r} is not a verb", f"to record a program: `{shlex.join(['hiwater', 'run', *words])}`")
-    from hiwater.capture import destination
+    from hiwater._os import destination
 
     if destination.is_capture(word):
         return UsageError(

@@ -85,13 +85,13 @@ def _run(arguments: Sequence[str], is_private: bool) -> int:
 
 def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, argparse.ArgumentParser]:
     """The parsed arguments, and the parser. Raises UsageError."""
-    from hiwater.cli import program_arguments, suggestions
+    from hiwater.cli import suggestions
 
     verb = verb_of(arguments)
     if arguments[:1] and (arguments[0] in suggestions.PROGRAM_OPTIONS or verb not in (None, *VERBS)):
         raise suggestions.unknown_verb(arguments, VERBS)
     parser = build_parser(verb)
-    words, command = program_arguments.split_command(arguments) if verb in _BEFORE_A_COMMAND else (arguments, [])
+    words, command = _split_command(arguments) if verb in _BEFORE_A_COMMAND else (arguments, [])
     parsed = parser.parse_args(words)
     parsed.command = command
     return parsed, parser
@@ -144,3 +144,12 @@ def _overview() -> Iterator[str]:
     for group, verbs in GROUPS.items():
         yield f"\n{group}:"
         yield from (f"  {verb:<10}{words}" for verb, words in verbs.items())
+
+
+def _split_command(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Separate the arguments from the command after `--`, which may have options of its own; empty without one."""
+    arguments = list(words)
+    if "--" not in arguments:
+        return arguments, []
+    place = arguments.index("--")
+    return arguments[:place], arguments[place + 1 :]

@@ -10,7 +10,7 @@ import builtins
 import os
 
 from hiwater._os import trust
-from hiwater._os.own_command import is_own_command
+from hiwater._os.process_identity import is_own_command
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -4,9 +4,9 @@ none of it is loaded."""
 from __future__ import annotations
 
 import _thread
+import os
 import sys
 
-from hiwater._os import portable
 from hiwater.recording.imports_under_way import is_import_under_way, is_loop_under_way
 
 TYPE_CHECKING = False
@@ -28,6 +28,7 @@ class Accelerators:
 
     def __init__(self, core: Any, *, histories: bool) -> None:
         self._core = core
+        self.process = os.getpid()
         self._wants_histories = histories
         self._histories: DeviceHistories | None = None
         self._sampler: DeviceSampler | None = None
@@ -163,11 +164,5 @@ def check_now() -> None:
     """Have the recording of this process, if any, check now which libraries are loaded, instead of at its next
     check."""
     for waiting in tuple(_waiting):
-        waiting.start_if_loaded()
-
-
-def _forget_in_child() -> None:
-    _waiting.clear()
-
-
-portable.at_fork(after_in_child=_forget_in_child)
+        if waiting.process == os.getpid():  # none of a forked child's
+            waiting.start_if_loaded()

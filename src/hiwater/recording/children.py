@@ -10,17 +10,18 @@ from __future__ import annotations
 import os
 import sys
 
-from hiwater._os import native, process_identity, trust
-from hiwater._os.own_command import is_own_command
-from hiwater.capture import destination
-from hiwater.recording import last_lines
-from hiwater.recording.own_code import OwnCode
+from hiwater._os import destination, native, process_identity, trust
+from hiwater._os.ownership import OwnCode
 from hiwater.recording.recorder import Recorder
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 _running: list[Recorder] = []
-_first_capture: list[str] = []
-"""That of the run, where this process was its first one and has executed this program: at its end are the last lines
-of the run."""
+_last_lines: list[tuple[Callable[[str], bool], str]] = []
+"""What writes those of the run at the end, and the run's first capture, where this process was its first one and has
+executed this program."""
 _SET_BY_HIWATER = 0x9A7  # the last bits of a ceiling that hiwater has set: kOurs of native/base/own_limit.h
 
 
@@ -29,7 +30,7 @@ def start() -> None:
     this when an interpreter starts with the entry in its environment. The program does not see the entry: its
     children get it as it did."""
     entry = os.environ.pop("HIWATER_RUN", "")
-    if entry and not is_own_command():  # `hiwater run` records by itself
+    if entry and not process_identity.is_own_command():  # `hiwater run` records by itself
         _record_here(entry)
 
 
@@ -44,7 +45,7 @@ def _record_here(entry: str) -> None:
             return
         recorder = Recorder(
             f"{_escaped(fields['folder'])}/%p-{_milliseconds()}.hiw",
-            sample=fields["sample"],
+            sample=int(fields["sample"]),
             sample_seed=int(fields["seed"]),
             device_history=fields["history"] == "1",
             native=fields["native"] == "1",
@@ -70,10 +71,13 @@ def _record_here(entry: str) -> None:
         recorder.show_last_lines(fields["lines"])
         if fields["argv"] == "0":
             recorder.omit_arguments()
-        recorder.start(own_code.arguments(sys.orig_argv))
         if fields["lines"] == process_identity.this_process():
-            _first_capture.append(fields["folder"].removesuffix(destination.CHILDREN_SUFFIX))
-            last_lines.begin(_first_capture[0])
+            from hiwater.recording import last_lines  # of one process of the run
+
+            _last_lines.append((last_lines.write, fields["folder"].removesuffix(destination.CHILDREN_SUFFIX)))
+        recorder.start(own_code.arguments(sys.orig_argv))
+        if _last_lines:
+            last_lines.begin(_last_lines[0][1])
     except Exception:  # noqa: BLE001 - an error here would be shown as one of the interpreter's start
         return
     import atexit
@@ -103,8 +107,8 @@ def _finish(exit_code: int | None = None) -> None:
     recorder = _running[0]
     if recorder.owned_here:
         recorder.stop(exit_code)
-        if _first_capture:
-            last_lines.write(_first_capture[0])
+        for write, capture in _last_lines:
+            write(capture)
     else:  # a forked child that ran to the interpreter's end
         native.load().stop(exit_code)
 

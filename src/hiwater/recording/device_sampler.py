@@ -10,7 +10,7 @@ from __future__ import annotations
 import _thread
 import time
 
-from hiwater._os import unrecorded
+from hiwater._os.native import unrecorded
 from hiwater.recording.imports_under_way import is_import_under_way
 
 TYPE_CHECKING = False
@@ -111,7 +111,7 @@ class DeviceSampler:
         if self.trouble:
             return True
         try:
-            return unrecorded.do(_call, work, None)
+            return unrecorded(_call, work, None)
         except Exception as error:  # noqa: BLE001 - libraries may raise anything, and the recording continues without them
             self._give_up(error)
             return True
@@ -141,8 +141,8 @@ class DeviceSampler:
         from hiwater.meters.devices import nvml, reconcile  # noqa: F401 - loaded
 
         self._driver.acquire()
-        _thread.start_new_thread(unrecorded.do, (_call, self._load_driver, None))
-        _thread.start_new_thread(unrecorded.do, (_call, self._run, None))
+        _thread.start_new_thread(unrecorded, (_call, self._load_driver, None))
+        _thread.start_new_thread(unrecorded, (_call, self._run, None))
         return True
 
     def _load_driver(self) -> None:

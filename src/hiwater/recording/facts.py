@@ -8,8 +8,8 @@ import sys
 
 import hiwater
 from hiwater import __version__
+from hiwater._os import destination
 from hiwater._os.cgroup_files import MemoryCgroup, find
-from hiwater.capture import destination
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hiwater
 from hiwater import _registry
-from hiwater._os import native, unrecorded
+from hiwater._os import native
+from hiwater._os.native import unrecorded
 from hiwater.recording.recorder import Recorder
 
 TYPE_CHECKING = False
@@ -32,12 +33,12 @@ def holders(what: object = None, *, limit: int = 10, name: str = "") -> Holders:
 
     Raises EngineUnavailable where there is no engine, and EngineFailed if the search fails.
     """
-    return unrecorded.do(_search, what, (limit, name))
+    return unrecorded(_search, what, (limit, name))
 
 
 def search(name: str) -> None:
     """Search, and keep what was found in the capture of this process. Raises NotRecording or EngineFailed."""
-    unrecorded.do(_keep, None, name)
+    unrecorded(_keep, None, name)
 
 
 def _keep(target: object, name: str, of_type: type | None = None) -> None:

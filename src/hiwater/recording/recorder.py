@@ -6,12 +6,11 @@ import os
 import sys
 
 import hiwater
-from hiwater._os import code_overhead, native, process_identity, unrecorded
-from hiwater._os.sizes import parse_size
-from hiwater.capture import destination
+from hiwater._os import code_overhead, destination, native, process_identity
+from hiwater._os.native import unrecorded
+from hiwater._os.ownership import OwnCode
 from hiwater.recording import facts
 from hiwater.recording.accelerators import Accelerators
-from hiwater.recording.own_code import OwnCode
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -74,7 +73,7 @@ class Recorder:
         """
         # Made absolute now, because the program may change its folder before the stop.
         self._path = destination.absolute(destination.expand(os.fspath(path)))
-        self._sample_bytes = parse_size(str(sample)) if sample is not None else 0
+        self._sample_bytes = 0 if sample in (None, 0) else unrecorded(_parsed_size, str(sample), None)
         if self._sample_bytes > LARGEST_SAMPLE:
             raise hiwater.errors.BadSize(
                 f"with a sample size of {self._sample_bytes} bytes, nothing would be sampled",
@@ -121,7 +120,7 @@ class Recorder:
     @property
     def recording(self) -> bool:
         """Whether this recorder is recording this process now. The engine may have stopped by itself, on a fault."""
-        return unrecorded.do(Recorder._is_recording, self, None)
+        return unrecorded(Recorder._is_recording, self, None)
 
     def _is_recording(self, _: None) -> bool:
         if self._window is not None and not self._window.is_open:
@@ -163,7 +162,7 @@ class Recorder:
 
         If the process is killed, what came after the last copy is lost. False when not recording.
         """
-        return unrecorded.do(Recorder._is_kept_in_memory, self, None)
+        return unrecorded(Recorder._is_kept_in_memory, self, None)
 
     def _is_kept_in_memory(self, _: None) -> bool:
         return self.recording and bool(native.load().is_kept_in_memory())
@@ -195,7 +194,7 @@ class Recorder:
         Raises EngineUnavailable, CaptureUnwritable, AlreadyRecording, or EngineFailed if the engine cannot work here.
         """
         native.load()  # so that the engine recognises what follows as hiwater's
-        given = unrecorded.do(Recorder._start, self, argv)
+        given = unrecorded(Recorder._start, self, argv)
         if given != self._path:
             wanted, self._path = self._path, given
             self._notify(
@@ -296,7 +295,7 @@ class Recorder:
 
         A forked child inherits the recorder but not the recording, so `stop()` in the child does not affect the parent.
         """
-        unrecorded.do(Recorder._stop, self, exit_code)
+        unrecorded(Recorder._stop, self, exit_code)
 
     def _stop(self, exit_code: int | None) -> None:
         if self.recording and self._window is not None:
@@ -342,7 +341,7 @@ class Recorder:
         Without `path`, it goes to the folder of the capture: `run.1.hiw`, `run.2.hiw` … for `run.hiw`. Raises
         NotRecording before the start and after the stop, CaptureUnwritable if the file cannot be written.
         """
-        return unrecorded.do(Recorder._write_snapshot, self, path)
+        return unrecorded(Recorder._write_snapshot, self, path)
 
     def _write_snapshot(self, path: str | os.PathLike[str] | None) -> str:
         if not self.recording:
@@ -363,7 +362,7 @@ class Recorder:
 
         Raises NotRecording if another recording of this process has begun since, or none was started.
         """
-        return unrecorded.do(Recorder._summary, self, None)
+        return unrecorded(Recorder._summary, self, None)
 
     def _summary(self, _: None) -> Summary:
         if self._window is not None:
@@ -408,6 +407,29 @@ class Recorder:
 def outermost() -> Recorder | None:
     """Return the recorder that began the recording of this process last."""
     return _outermost
+
+
+def trouble(summary: Summary) -> str | None:
+    """Return the warning about an incomplete recording, None for a complete one."""
+    found = []
+    if summary["stop_reason"]:
+        found.append(f"recording stopped before the program did: {summary['stop_reason']}")
+    if summary["lost_events"]:
+        found.append(f"{summary['lost_events']:,} events were lost: the figures miss these allocations and frees")
+    if summary["file_fate"]:
+        found.append(summary["file_fate"])
+    found += summary["shortcomings"].values()
+    if summary["device_trouble"]:
+        found.append(f"memory of devices was not measured to the end: {summary['device_trouble']}")
+    if summary["driver_trouble"]:
+        found.append(f"the GPU driver's figures are missing at the end: {summary['driver_trouble']}")
+    return "warning: " + "; ".join(found) if found else None
+
+
+def _parsed_size(text: str, _: None) -> int:
+    from hiwater._os.sizes import parse_size  # most recordings are exact
+
+    return parse_size(text)
 
 
 def _is_utf8(path: str) -> bool:

@@ -6,9 +6,7 @@ from __future__ import annotations
 import os
 import time
 
-from hiwater._os import native
-from hiwater._os.sizes import format_size
-from hiwater.capture import destination
+from hiwater._os import destination, native
 
 _ANY_PID = 10**15  # no process has this number
 _MOST_NAMES, _MOST_HEADERS = 10_000, 24
@@ -34,7 +32,8 @@ def tell(pattern: str, path: str) -> str | None:
         return None
     if name == path:
         name = _kept(path)
-    from hiwater._os.signals import signal_name
+    from hiwater._os.signals import signal_name  # few runs are killed
+    from hiwater._os.sizes import format_size
 
     at = time.strftime("%H:%M", time.localtime(ended_ns // 1_000_000_000))
     how = "was killed" if is_of_this_boot or number else "was killed, or the machine stopped,"

@@ -11,8 +11,9 @@ from __future__ import annotations
 import os
 
 from hiwater import _standby
-from hiwater._os import control_file, unrecorded
-from hiwater._os.own_command import is_own_command
+from hiwater._os import control_file
+from hiwater._os.native import unrecorded
+from hiwater._os.process_identity import is_own_command
 from hiwater.recording.imports_under_way import may_import
 
 TYPE_CHECKING = False
@@ -84,7 +85,7 @@ class Standby:
                 pass
 
     def _answer(self) -> None:
-        unrecorded.do(_answer, self._content, None)
+        unrecorded(_answer, self._content, None)
 
 
 def _answer(content: memoryview, _: None) -> None:

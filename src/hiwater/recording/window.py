@@ -6,7 +6,7 @@ from __future__ import annotations
 import errno
 import os
 
-from hiwater.capture import destination
+from hiwater._os import destination
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

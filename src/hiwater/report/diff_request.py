@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypedDict
 
-from hiwater._os import accuracy
+from hiwater._os import sizes
 from hiwater.analysis.call_tree import Grouping
 from hiwater.analysis.diff import MatchedComparison, Verdict
 from hiwater.capture import Capture
@@ -156,8 +156,8 @@ def resident_exactness(capture: Capture) -> str:
         return "none of RAM"
     resident = capture.resident
     if not resident.peak_bytes:
-        return accuracy.NOT_MEASURED
-    phrase = accuracy.of_peak(exact=resident.exact, error_bytes=resident.error_bytes)
+        return sizes.NOT_MEASURED
+    phrase = sizes.accuracy_of_peak(exact=resident.exact, error_bytes=resident.error_bytes)
     if resident.exact:
         return phrase
     return f"{phrase}: {'as last read before it was killed' if capture.died_unread else 'highest sample'}"
@@ -177,7 +177,9 @@ def snapshot_words(comparison: MatchedComparison) -> str:
 def figure_words(figure: ComparedFigure) -> str:
     if figure.change is None:
         return "not known in both"
-    error = f", within error ({accuracy.of_estimate(figure.standard_error_bytes)})" if figure.is_within_error else ""
+    error = (
+        f", within error ({sizes.accuracy_of_estimate(figure.standard_error_bytes)})" if figure.is_within_error else ""
+    )
     percent = signed_percent(figure.percent)
     return f"{signed_size(figure.change)}{f' ({percent})' if percent else ''}{error}"
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from hiwater._os import accuracy
+from hiwater._os import sizes
 from hiwater._os.signals import signal_name
 from hiwater.analysis.call_tree import Grouping
 from hiwater.capture import Capture, Run, ShortProcess, Snapshot
@@ -84,14 +84,14 @@ class Report:
     def exactness(self, snapshot: Snapshot) -> str:
         """The accuracy of the sum of a moment, in a few words."""
         if self.capture.lost_events:
-            return accuracy.LOST
+            return sizes.LOST
         if self.capture.misses_calls:
-            return accuracy.MISSED
+            return sizes.MISSED
         if self.problems:
             return "in doubt: the capture contradicts itself"
         error_bytes = snapshot.standard_error_bytes
         if error_bytes:
-            return accuracy.of_estimate(error_bytes)
+            return sizes.accuracy_of_estimate(error_bytes)
         if self.capture.device is not None and self.capture.facts.get("events") == "0":
             return "exact, as of when it was taken: what came before is not known"
         if self.capture.live_before_bytes:

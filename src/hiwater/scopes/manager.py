@@ -14,7 +14,8 @@ from contextlib import contextmanager
 from threading import get_ident
 
 from hiwater import meters
-from hiwater._os import portable, unrecorded
+from hiwater._os import portable
+from hiwater._os.native import unrecorded
 from hiwater.errors import MeterUnavailable
 from hiwater.meters import counters
 from hiwater.scopes.scope import MeterFigures, Scope, Slot
@@ -57,7 +58,7 @@ class ScopeManager:
     def enter(self, scope: Scope) -> None:
         """Begin a scope; the current readings are its baseline. Raises MeterUnavailable for a meter that the scope
         names and that does not work."""
-        unrecorded.do(ScopeManager._enter, self, scope)
+        unrecorded(ScopeManager._enter, self, scope)
 
     def _enter(self, scope: Scope) -> None:
         arrived = time.perf_counter_ns()
@@ -76,7 +77,7 @@ class ScopeManager:
 
     def exit(self, scope: Scope) -> None:
         """End a scope. Does nothing the second time."""
-        unrecorded.do(ScopeManager._exit, self, scope)
+        unrecorded(ScopeManager._exit, self, scope)
 
     def _exit(self, scope: Scope) -> None:
         if not scope.is_open:
@@ -96,7 +97,7 @@ class ScopeManager:
 
     def restart(self, scope: Scope) -> Scope:
         """End a scope and return an equal one that begins at the same time, for measurements without a gap."""
-        return unrecorded.do(ScopeManager._restart, self, scope)
+        return unrecorded(ScopeManager._restart, self, scope)
 
     def _restart(self, scope: Scope) -> Scope:
         arrived = time.perf_counter_ns()
@@ -118,7 +119,7 @@ class ScopeManager:
 
     def result_so_far(self, scope: Scope) -> Scope:
         """Return the result of an open scope so far, as a scope that ends now; the open one continues."""
-        return unrecorded.do(ScopeManager._result_so_far, self, scope)
+        return unrecorded(ScopeManager._result_so_far, self, scope)
 
     def _result_so_far(self, scope: Scope) -> Scope:
         with self._lock:

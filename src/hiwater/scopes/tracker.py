@@ -9,7 +9,7 @@ import sys
 import threading
 from collections import deque
 
-from hiwater._os import unrecorded
+from hiwater._os.native import unrecorded
 from hiwater.scopes import calls
 from hiwater.scopes.manager import SCOPE_MANAGER
 from hiwater.scopes.scope import Scope
@@ -100,7 +100,7 @@ class Tracker(_Shown):
         above 0.
         """
         if interval is not None:
-            interval = unrecorded.do(_checked_interval, interval, None)
+            interval = unrecorded(_checked_interval, interval, None)
         self.name = name or ""
         self.meters = None if meters is None else tuple(meters)
         self.calls = 0
@@ -181,7 +181,7 @@ class Tracker(_Shown):
         return f"<hiwater.Tracker {self.name!r}, {self.calls} runs, {len(self._open)} open>"
 
     def _begin(self, frame: int) -> TrackedRun:
-        return unrecorded.do(Tracker._begin_run, self, frame)
+        return unrecorded(Tracker._begin_run, self, frame)
 
     def _begin_run(self, frame: int) -> TrackedRun:
         run = TrackedRun(self, _place(), frame)
@@ -204,7 +204,7 @@ class Tracker(_Shown):
         return run
 
     def _end(self, frame: int, kind: type[BaseException] | None) -> TrackedRun:
-        run = unrecorded.do(Tracker._end_run, self, (frame, kind))
+        run = unrecorded(Tracker._end_run, self, (frame, kind))
         self._report_run(run)  # recorded: a logger belongs to the program
         return run
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from functools import cached_property
 
-from hiwater._os import accuracy
+from hiwater._os import sizes
 from hiwater._os.sizes import format_size
 from hiwater.errors import MeterUnavailable
 from hiwater.meters import counters
@@ -290,7 +290,7 @@ def _row(level: Level) -> tuple[str, ...]:
         level.start_bytes, level.end_bytes, level.peak_bytes, level.peak_above_start_bytes, level.kept_bytes,
         level.transient_bytes,
     )  # fmt: skip
-    exact = accuracy.of_peak(exact=level.exact, error_bytes=level.error_bytes)
+    exact = sizes.accuracy_of_peak(exact=level.exact, error_bytes=level.error_bytes)
     return (level.label, *map(format_size, figures), exact)
 
 

@@ -14,7 +14,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Self
 
-from hiwater.capture import destination, packing
+from hiwater._os import destination
+from hiwater.capture import packing
 from hiwater.capture.run_index import Row
 from hiwater.errors import CaptureError, NotRecording
 

@@ -12,7 +12,8 @@ import sys
 import time
 from contextlib import suppress
 
-from hiwater._os import native, unrecorded
+from hiwater._os import native
+from hiwater._os.native import unrecorded
 from hiwater.contrib.cluster import worker
 
 TYPE_CHECKING = False
@@ -161,7 +162,7 @@ def fetch(folder: str, claim: str, missing: frozenset[str], _: Iterable[int]) ->
         return
     fetched = 0
     for name in sorted(missing.intersection(captures_here(folder, ()))):
-        pieces = unrecorded.do(_pieces, os.path.join(folder, name), None)
+        pieces = unrecorded(_pieces, os.path.join(folder, name), None)
         fetched += sum(map(len, pieces))
         yield name, os.uname().nodename, pieces
         if fetched > _MOST_BYTES:

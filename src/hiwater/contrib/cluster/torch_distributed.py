@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Self
 
 import torch.distributed as dist
 
-from hiwater.capture import destination
+from hiwater._os import destination
 from hiwater.contrib.cluster import worker
 from hiwater.contrib.cluster.job import JobCaptures
 from hiwater.errors import BadRequest

@@ -12,7 +12,8 @@ import sys
 import zlib
 from contextlib import suppress
 
-from hiwater._os import native, portable, unrecorded
+from hiwater._os import native, portable
+from hiwater._os.native import unrecorded
 from hiwater._os.sizes import parse_size
 from hiwater.recording.recorder import Recorder
 
@@ -105,7 +106,7 @@ def start(
     process's address space until `stop()`. A second call changes nothing and returns the same recording.
     """
     facts = {"engine": engine, "worker": worker, **({"restart": restart} if restart else {})}
-    return _quietly(lambda: unrecorded.do(_start, os.fspath(path), (facts, sample, limit)), Worker())
+    return _quietly(lambda: unrecorded(_start, os.fspath(path), (facts, sample, limit)), Worker())
 
 
 def checked(sample: int | str | None, limit: int | str | None) -> int | str:
@@ -143,7 +144,7 @@ def _register_ends() -> None:
 def stop(exit_code: int | None = None) -> str:
     """Stop recording this process, and return the path of its capture; "" if `start()` did not record it. Never
     raises."""
-    return _quietly(lambda: unrecorded.do(_stop, exit_code, None), "")
+    return _quietly(lambda: unrecorded(_stop, exit_code, None), "")
 
 
 def _stop(exit_code: int | None, _: None) -> str:

@@ -18,8 +18,7 @@ from hiwater.contrib.pytest_plugin import stacks
 from hiwater.contrib.pytest_plugin.limits import Wanted, shown
 from hiwater.errors import HiwaterError, MeterUnavailable
 from hiwater.meters.heap import COUNTING
-from hiwater.recording.recorder import Recorder
-from hiwater.recording.summary import trouble
+from hiwater.recording.recorder import Recorder, trouble
 from hiwater.recording.window import Window
 
 TYPE_CHECKING = False

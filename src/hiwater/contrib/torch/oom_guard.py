@@ -8,8 +8,8 @@ import pickle
 import sys
 from pathlib import Path
 
+from hiwater._os import destination
 from hiwater._os.replacing import replacing
-from hiwater.capture import destination
 from hiwater.contrib.torch import cuda_ready, oom_message, oom_report
 from hiwater.contrib.torch.history import is_enabled
 from hiwater.contrib.torch.oom_message import Observed, Refusal

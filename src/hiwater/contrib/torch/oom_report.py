@@ -12,10 +12,10 @@ import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from hiwater._os import ownership
 from hiwater._os.replacing import replacing
 from hiwater._os.sizes import format_size as size
 from hiwater.allocator_state import AllocatorState, of_segments, requested_of
-from hiwater.capture import ownership
 from hiwater.contrib.devices.torch import segments_of
 from hiwater.contrib.torch import oom_message, oom_verdict
 from hiwater.contrib.torch.oom_message import Observed, Refusal

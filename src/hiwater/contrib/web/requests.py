@@ -7,7 +7,7 @@ import threading
 import weakref
 from threading import get_ident
 
-from hiwater._os import unrecorded
+from hiwater._os.native import unrecorded
 from hiwater.errors import MeterUnavailable
 from hiwater.scopes.manager import SCOPE_MANAGER
 from hiwater.scopes.scope import Scope
@@ -73,11 +73,11 @@ class Requests:
 
     def begin(self) -> Request:
         """Begin a request."""
-        return unrecorded.do(Requests._begin, self, None)
+        return unrecorded(Requests._begin, self, None)
 
     def end(self, request: Request, route: str, *, failed: bool) -> None:
         """End a request; its figures are added to the route's."""
-        unrecorded.do(Requests._end, self, (request, route, failed))
+        unrecorded(Requests._end, self, (request, route, failed))
 
     def _begin(self, _: None) -> Request:
         request = Request(self._scope(), get_ident() if self.meter == "thread" else 0)

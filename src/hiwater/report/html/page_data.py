@@ -10,6 +10,7 @@ from typing import cast
 
 import numpy as np
 
+from hiwater._os.ownership import IMPORT_SYSTEM
 from hiwater.analysis.ages import PARTS, quarters, snapshots, survivors
 from hiwater.analysis.compact import CompactedCapture, Limits, compact
 from hiwater.analysis.diff import MatchedComparison
@@ -20,7 +21,6 @@ from hiwater.analysis.user_lines import row_key, rows_of_paths
 from hiwater.capture import Capture
 from hiwater.capture.holders import last_search
 from hiwater.capture.markers import REFUSED, Marker
-from hiwater.capture.ownership import IMPORT_SYSTEM
 from hiwater.capture.paths import Frame, Ints, numbered, sum_at
 from hiwater.report.diff_request import DiffReport, headline_data, notes, resident_exactness
 from hiwater.report.document import FrameData, data_of, frame_data

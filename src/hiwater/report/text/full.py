@@ -8,13 +8,13 @@ from typing import TextIO
 
 from rich.text import Text
 
+from hiwater._os.ownership import IMPORT_SYSTEM
 from hiwater.analysis.call_tree import Grouping
 from hiwater.analysis.reconcile import reconcile
 from hiwater.analysis.source import Sources
 from hiwater.analysis.user_lines import rank_lines
 from hiwater.capture import ResidencySnapshot
 from hiwater.capture.format import COUNTED_KINDS
-from hiwater.capture.ownership import IMPORT_SYSTEM
 from hiwater.capture.residency_snapshots import OVERHEAD, UNEXPLAINED, highest
 from hiwater.report.formatting import KIND_WORDS, frame_text, printable, seconds, share, size
 from hiwater.report.headline import headline

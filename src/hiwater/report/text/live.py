@@ -9,10 +9,10 @@ from itertools import islice
 
 from rich.text import Text
 
+from hiwater._os.ownership import IMPORT_SYSTEM
 from hiwater.analysis.live import LiveProcess, Row
 from hiwater.analysis.live_all import AllProcesses
 from hiwater.analysis.live_run import LiveRun
-from hiwater.capture.ownership import IMPORT_SYSTEM
 from hiwater.capture.paths import Frame
 from hiwater.capture.run_index import process_count
 from hiwater.report.formatting import (

@@ -9,12 +9,12 @@ from rich.style import Style
 from rich.text import Text
 
 from hiwater._os.headline import OTHER_CODE
+from hiwater._os.ownership import IMPORT_SYSTEM
 from hiwater.analysis.advice import findings_of
 from hiwater.analysis.ranking import by
 from hiwater.analysis.source import Sources
 from hiwater.analysis.user_lines import Group, Ranking, UserLine, held_by
 from hiwater.capture import Capture, Frame
-from hiwater.capture.ownership import IMPORT_SYSTEM
 from hiwater.capture.snapshot import Stacks
 from hiwater.report import advice as words_of
 from hiwater.report.formatting import frame_text, place_text, printable, share, short_frame_text, size

@@ -13,7 +13,7 @@ import hiwater
 from hiwater._os import settings
 from hiwater.cli import run, run_arguments
 from hiwater.contrib.compat.fil import result_folder
-from hiwater.recording import summary
+from hiwater.recording import recorder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def _run(words: list[str], root: str, opens_browser: bool, hiwater_arguments: in
             super().start()
 
         def _tell(self) -> None:
-            trouble = summary.trouble(self._recorder.summary())
+            trouble = recorder.trouble(self._recorder.summary())
             if trouble is not None:
                 result_folder.say(trouble)
             if not os.environ.get(_NO_REPORT):

@@ -3,11 +3,10 @@ started."""
 
 from __future__ import annotations
 
-import errno
 import os
 
 import hiwater
-from hiwater._os import portable, trust
+from hiwater._os import process_identity, trust
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -57,7 +56,7 @@ def expand(pattern: str, pid: int | None = None) -> str:
         if code == "p":
             pieces.append(str(os.getpid() if pid is None else pid))
         elif code == "h":
-            pieces.append(portable.host_name())
+            pieces.append(process_identity.host_name())
         elif code == "r":
             pieces.append(rank() or "0")
         elif code == "%":
@@ -171,7 +170,7 @@ def head_of(path: str | os.PathLike[str]) -> bytes:
     except (OSError, ValueError):
         return b""
     try:
-        return portable.read_at(descriptor, HEAD_BYTES, 0)
+        return os.read(descriptor, HEAD_BYTES)
     except OSError:
         return b""
     finally:
@@ -191,6 +190,8 @@ def is_history(head: bytes) -> bool:
 
 def explain(path: str, error: OSError) -> hiwater.errors.CaptureUnwritable:
     """Return the error to raise when the system refused to make the capture at `path`."""
+    import errno  # python has not loaded it, and few need it
+
     reason = error.strerror or str(error)
     if error.errno == errno.EBUSY:
         return hiwater.errors.CaptureUnwritable(
