@@ -1,5 +1,5 @@
 // Whose code it is, from the name of its file: by the first rule whose pattern matches. The rules are
-// src/hiwater/capture/ownership.py's; in a pattern, '*' stands for any text, and '?' for one character.
+// src/hiwater/_os/ownership.py's; in a pattern, '*' stands for any text, and '?' for one character.
 #pragma once
 
 #include <cstdint>
