@@ -1,20 +1,23 @@
 #!/bin/sh
 # Builds a CPython against musl, for make release-check (HIWATER_PYTHON_ROOTS=PREFIX) and make test-aarch64-musl.
 #   tools/musl_python.sh CPYTHON ZLIB LIBFFI PREFIX [PROCESSOR]
-# The first three are folders with sources. Needs musl-gcc (Debian's musl-tools), of musl 1.2.4 or later: the wheels of
-# numpy need that. It takes five minutes, and has no OpenSSL, so its pip installs files alone. For another processor than
-# this one, it needs that one's musl-tools and compiler (musl-tools:arm64, g++-aarch64-linux-gnu for aarch64), and a
-# CPython of exactly the same version on PATH (of 3.13.5 for 3.13.5). A libffi without its configure needs autoconf, automake, libtool and libltdl-dev.
+# The first three are folders with sources. Needs PROCESSOR-linux-musl-gcc (Debian's musl-dev), of musl 1.2.4 or later: the
+# wheels of numpy need that. It takes five minutes, and has no OpenSSL, so its pip installs files alone. For another
+# processor than this one, it needs that one's musl-dev and compiler (musl-dev:arm64, g++-aarch64-linux-gnu for aarch64),
+# and a CPython of exactly the same version on PATH (of 3.13.5 for 3.13.5): what this script built for this processor will
+# do. A libffi without its configure needs autoconf, automake, libtool and libltdl-dev.
 set -eu
 python=$(realpath "$1") zlib=$(realpath "$2") libffi=$(realpath "$3") prefix=$(mkdir -p "$4" && realpath "$4")
 here=$(uname -m) processor=${5:-$(uname -m)}
-gcc=musl-gcc compiler=gcc system= build= more=
+compiler=gcc system='' build='' more=''
 [ "$processor" = "$here" ] || {
-    gcc=$processor-linux-musl-gcc compiler=$processor-linux-gnu-gcc
+    compiler=$processor-linux-gnu-gcc
     version=$(sed -n 's/^#define PY_VERSION  *"\(3\.[0-9]*\).*/\1/p' "$python/Include/patchlevel.h")
-    system="--host=$processor-linux-musl --build=$here-linux-gnu --with-build-python=$(command -v "python$version")"
+    # 3.11 asks --build whether it is for musl, and takes no readelf whose name has no processor.
+    system="--host=$processor-linux-musl --build=$here-linux-musl --with-build-python=$(command -v "python$version")"
     # The cross compiler's libatomic, and what libgcc has for atomic instructions, ask glibc.
     build="ac_cv_file__dev_ptmx=yes ac_cv_file__dev_ptc=no ac_cv_buggy_getaddrinfo=no ac_cv_libatomic_needed=no"
+    build="$build READELF=$processor-linux-gnu-readelf"
     [ "$processor" != aarch64 ] || more=-mno-outline-atomics
 }
 
@@ -24,7 +27,7 @@ export CC="$prefix/tools/cc" CFLAGS="-O2 -fPIC"
 cat >"$CC" <<END_OF_CC
 #!/bin/sh
 [ "\$1" = --print-multiarch ] && exit
-exec $gcc $more -idirafter /usr/include -idirafter "/usr/include/$(gcc -print-multiarch)" "\$@"
+exec $processor-linux-musl-gcc $more -idirafter /usr/include -idirafter "/usr/include/$(gcc -print-multiarch)" "\$@"
 END_OF_CC
 chmod +x "$CC"
 
@@ -36,8 +39,8 @@ cd "$libffi"
 ./configure --host="$processor-linux-musl" --prefix="$prefix" --disable-shared --disable-docs --disable-multi-os-directory >/dev/null
 make -j "$(nproc)" install >/dev/null
 cd "$python"
+# 3.11's setup.py looks for libraries in CPPFLAGS and LDFLAGS alone, then among the system's.
 # shellcheck disable=SC2086
 ./configure $system $build --prefix="$prefix" CFLAGS="-O1 -g0" --disable-test-modules PKG_CONFIG=/bin/false \
-    ZLIB_CFLAGS="-I$prefix/include" ZLIB_LIBS="-L$prefix/lib -lz" \
-    LIBFFI_CFLAGS="-I$prefix/include" LIBFFI_LIBS="-L$prefix/lib -lffi" >/dev/null
+    CPPFLAGS="-I$prefix/include" LDFLAGS="-L$prefix/lib" >/dev/null
 make -j "$(nproc)" install >/dev/null
