@@ -385,6 +385,7 @@ NB_MODULE(_core, m) {
         return hiwater::recording() ? recorder().begin_scope(text_of(name)) : std::uint64_t{0};
     });
     m.def("end_scope", [](std::uint64_t scope) { recorder().end_scope(scope); });
+    m.def("note_loaded_code", [](std::int64_t bytes) { recorder().note_loaded_code(bytes); }, "resident_bytes"_a);
     m.def("note_fact", [](nb::handle name, nb::handle value) {
         hiwater::BusyGuard busy;
         recorder().note_fact(std::string(text_of(name)), std::string(text_of(value)));

@@ -46,6 +46,16 @@ void Recorder::note_resident_peak_before_reset(std::int64_t peak_bytes) noexcept
     if (file_.is_open()) note_resident(-1, peak_bytes);
 }
 
+void Recorder::note_loaded_code(std::int64_t bytes) noexcept {
+    if (!is_on() || only_counters_) return;
+    BusyGuard busy;
+    {
+        UninterruptedHold hold(peak_lock_);
+        code_anonymous_bytes_ += bytes;
+    }
+    count_own_pages();
+}
+
 OwnPages Recorder::count_own_pages() noexcept {
     const OwnPages own = OwnPagesCount().read(sampler::has_relatives());
     UninterruptedHold hold(peak_lock_);

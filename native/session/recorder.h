@@ -104,6 +104,8 @@ public:
     Accounts::Figures heap_totals() const noexcept { return accounts_.metered(); }
     // For a caller that is about to reset the kernel's peak: the recording in progress, if any, reads the same peak.
     void note_resident_peak_before_reset(std::int64_t peak_bytes) noexcept;
+    // Modules of hiwater were loaded during the recording, and take that much.
+    void note_loaded_code(std::int64_t bytes) noexcept;
     // What process::maximum_resident() was when the kernel's peak was reset.
     std::int64_t maximum_at_start() const noexcept { return maximum_at_start_; }
     // Highest totals since the last call. The next interval begins now.

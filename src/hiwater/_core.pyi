@@ -122,6 +122,10 @@ def end_scope(scope: int) -> None: ...
 def note_fact(name: str, value: str) -> None:
     """Add a fact to the capture; of several facts of one name, the last counts. Does nothing when not recording."""
 
+def note_loaded_code(resident_bytes: int) -> None:
+    """Modules of hiwater that were loaded during the recording take `resident_bytes`, which are none of the
+    program's. Does nothing when not recording."""
+
 def window_peak(start_ns: int) -> tuple[int, int]:
     """Bytes and blocks that were live at most since `start_ns`, which `begin_window()` returned."""
 

@@ -204,3 +204,28 @@ def test_a_torch_without_the_functions_says_so(monkeypatch):
     with hiwater.track() as t:
         pass
     assert t.usage.gpu == []
+
+
+LOADS_LATE = """
+import os, sys, time
+import jax  # beside this file
+time.sleep(0.5)
+names = [name for name in sys.modules if name.startswith("hiwater.contrib.torch") or name == "pynvml"]
+with open("/proc/self/statm") as file:
+    resident = int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+print(names, "hiwater.meters.devices" in sys.modules, resident)
+"""
+
+
+@needs_engine
+@pytest.mark.skipif(os.path.exists("/dev/nvidiactl"), reason="with a driver, pynvml is needed")
+def test_what_is_loaded_for_devices_is_hiwaters_overhead_and_no_more_than_needed(tmp_path):
+    (tmp_path / "jax.py").write_text("import time; time.sleep(0.3); __version__ = '0'")
+    program = tmp_path / "program.py"
+    program.write_text(LOADS_LATE)
+    *_, plain = run_python(program, check=True).stdout.split()
+    done = run_hiwater("run", "-o", tmp_path / "c.hiw", program, check=True)
+    names, is_loaded, _ = done.stdout.split()
+    assert (names, is_loaded) == ("[]", "True")
+    resident = hiwater.open(tmp_path / "c.hiw").resident
+    assert resident.program_end_bytes == pytest.approx(int(plain), abs=1.5 * MIB)  # 2.6 where it is not counted

@@ -21,6 +21,11 @@ def loaded_bytes() -> tuple[int, int]:
     return max(0, file - _before[0]), max(0, other - _before[1])
 
 
+def anonymous_bytes() -> int:
+    """What is resident now and no file's; 0 where /proc is missing."""
+    return _resident()[1]
+
+
 def _resident() -> tuple[int, int]:
     try:
         with open("/proc/self/status", encoding="utf-8", errors="replace") as status:

@@ -7,27 +7,33 @@ import _thread
 import os
 import sys
 
+from hiwater._os import code_overhead
 from hiwater.recording.imports_under_way import is_import_under_way, is_loop_under_way
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from collections.abc import Callable
+    from typing import Any, TypeVar
 
     from hiwater.recording.device_histories import DeviceHistories
     from hiwater.recording.device_sampler import DeviceSampler
 
+    Result = TypeVar("Result")
+
 _PATIENCE_SECONDS = 2.0
 _MOST_POSTPONED = 10
+_DRIVERS = ("/dev/nvidiactl", "/dev/dxg")  # the second is WSL's
 _waiting: list[Accelerators] = []
 _is_loaded = False
 
 
 class Accelerators:
     """The devices of one recording, from `begin()` to `finish()`, and the histories of their libraries, until
-    `end()`. `core` is the native engine."""
+    `end()`. `core` is the native engine. With `counts_code`, what this loads is counted as hiwater's overhead."""
 
-    def __init__(self, core: Any, *, histories: bool) -> None:
+    def __init__(self, core: Any, *, histories: bool, counts_code: bool) -> None:
         self._core = core
+        self._counts_code = counts_code
         self.process = os.getpid()
         self._wants_histories = histories
         self._histories: DeviceHistories | None = None
@@ -70,7 +76,7 @@ class Accelerators:
         # The program is importing a library. It may allocate right after that, before a next check. Histories need
         # nothing of a library that is not complete, and wait for CUDA in torch's own queue.
         if not is_import_under_way(()):
-            _load()
+            self._loading(_load)
             self._begin_histories()
         return None
 
@@ -82,8 +88,20 @@ class Accelerators:
 
     def _begin_late(self) -> bool:
         self._leave_waiting()
+        return self._loading(self._begin_both)
+
+    def _begin_both(self) -> bool:
         self._begin_histories()
         return self._begin_sampler(late=True)
+
+    def _loading(self, work: Callable[[], Result]) -> Result:
+        """Return `work()`, which may load modules of hiwater: what becomes resident by it is none of the program's."""
+        if not self._counts_code:
+            return work()
+        before = code_overhead.anonymous_bytes()
+        result = work()
+        self._core.note_loaded_code(max(0, code_overhead.anonymous_bytes() - before))
+        return result
 
     def finish(self) -> None:
         """Take the last figures, before the recording stops."""
@@ -152,8 +170,12 @@ def _load() -> None:
     from hiwater.scopes import manager  # noqa: F401 - loaded
 
     entries = [home for name, home in _registry.DEVICE_LIBRARIES.items() if name in sys.modules]
-    for entry in (*entries, _registry.TORCH_HISTORY, _registry.DEVICE_REFUSALS):
+    if "torch" in sys.modules:
+        entries += [_registry.TORCH_HISTORY, _registry.DEVICE_REFUSALS]
+    for entry in entries:
         _registry.load(entry)
+    if not any(map(os.path.exists, _DRIVERS)):
+        return
     try:  # noqa: SIM105 - contextlib would be loaded in every recorded program
         import pynvml  # noqa: F401 - loaded; the extra `gpu`
     except ImportError:

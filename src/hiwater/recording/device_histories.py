@@ -15,6 +15,7 @@ from hiwater import _registry
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
 MOST_EVENTS = 100_000
@@ -29,7 +30,9 @@ class DeviceHistories:
     """The histories of one recording, from `begin()` to `end()`; `collect()` may be called at any time in between."""
 
     def __init__(self, most_events: int = MOST_EVENTS) -> None:
-        self._torch = _registry.load(_registry.TORCH_HISTORY)(most_events)
+        self._most_events = most_events
+        self._torch: Any = None
+        """The history of torch's allocator, once the program has loaded torch."""
         self._given: dict[str, bytes] = {}
         self._owner = 0
         self._refusals: Any = None
@@ -46,7 +49,11 @@ class DeviceHistories:
         Never raises."""
         if self._owner != os.getpid():
             return True
+        if self._torch is None and "torch" not in sys.modules:
+            return False
         try:
+            if self._torch is None:
+                self._torch = _registry.load(_registry.TORCH_HISTORY)(self._most_events)
             self._torch.wait_for_cuda(self.check)
             if not self._torch.is_ready():
                 return False
@@ -65,7 +72,12 @@ class DeviceHistories:
     def collect(self) -> dict[str, bytes]:
         """The histories so far, by their names in a capture. Never raises."""
         found = dict(self._given)
-        for name, taken in (("torch.pickle", self._torch.taken), ("jax.pb.gz", _registry.load(_registry.JAX_PROFILE))):
+        sources: dict[str, Callable[[], bytes | None]] = {}
+        if self._torch is not None:
+            sources["torch.pickle"] = self._torch.taken
+        if "jax" in sys.modules:
+            sources["jax.pb.gz"] = _registry.load(_registry.JAX_PROFILE)
+        for name, taken in sources.items():
             try:
                 content = taken()
             except Exception as error:  # noqa: BLE001 - as above
@@ -86,6 +98,8 @@ class DeviceHistories:
         if self._owner != os.getpid():
             return
         self._owner = 0
+        if self._torch is None:
+            return
         self._torch.forget(self.check)
         if self._refusals is not None:
             self._refusals.leave()

@@ -223,7 +223,7 @@ class Recorder:
         if any(code_bytes):
             known |= {"hiwater_code_bytes": str(sum(code_bytes)), "hiwater_code_file_bytes": str(code_bytes[0])}
         prefix = facts.internal_prefix()
-        self._accelerators = Accelerators(core, histories=self._wants_histories)
+        self._accelerators = Accelerators(core, histories=self._wants_histories, counts_code=self._begins_process)
         self._accelerators.prepare()
         try:
             # Last, so that the recording includes nothing of this preparation.
