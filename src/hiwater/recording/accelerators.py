@@ -76,7 +76,8 @@ class Accelerators:
         # The program is importing a library. It may allocate right after that, before a next check. Histories need
         # nothing of a library that is not complete, and wait for CUDA in torch's own queue.
         if not is_import_under_way(()):
-            self._loading(_load)
+            if not _is_loaded:  # this comes every 20 ms, and what is loaded is measured
+                self._loading(_load)
             self._begin_histories()
         return None
 
@@ -161,8 +162,6 @@ def _load() -> None:
     """Import all that devices need, while the program imports modules anyway. Later it may be in a loop over
     `sys.modules`."""
     global _is_loaded  # noqa: PLW0603 - a module is imported once
-    if _is_loaded:
-        return
     _is_loaded = True
     from hiwater import _registry
     from hiwater.meters.devices import device_meter, nvml, reconcile  # noqa: F401 - loaded
