@@ -163,11 +163,12 @@ void Recorder::note_exact_totals() noexcept {
     file_.header().exact_total_blocks = blocks;
 }
 
-// For the sampler. With many threads it takes long: at most a hundredth of the time.
+// For the sampler. It reads kilobytes of each thread. With many threads it takes long: at most a hundredth of the time.
 void Recorder::note_exact_totals_if_due(std::uint64_t now) noexcept {
+    constexpr std::uint64_t kShortestNs = 25'000'000;
     if (!sampled() || now < next_totals_ns_) return;
     note_exact_totals();
-    next_totals_ns_ = now + 100 * (now_ns() - now);
+    next_totals_ns_ = now + std::max(kShortestNs, 100 * (now_ns() - now));
 }
 
 // A new recording: every thread calls begin_sampling() at its next allocation. Under the lock.

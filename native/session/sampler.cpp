@@ -19,6 +19,7 @@
 #include "base/own_file.h"
 #include "base/process.h"
 #include "session/children.h"
+#include "session/pace.h"
 #include "session/recorder.h"
 #include "session/relatives.h"
 #include "stacks/recursion.h"
@@ -318,41 +319,18 @@ bool is_sample_due() noexcept {
     return recorder().now_ns() >= g_sampled_ns.load(std::memory_order_relaxed) + kSpacing;
 }
 
-// When the next sample is due.
-class Pace {
-public:
-    // Nanoseconds until then. While a short program's workers wait for each other's processors, a sample each
-    // millisecond would cost them 2 %. A long recording's timeline has no room for more points. A program that rests,
-    // as workers without work do, has little to be seen. But near a limit there may be no time to notice that it comes
-    // nearer.
-    std::uint64_t next(std::uint64_t now, double share_of_limit) noexcept {
-        // The two clocks are read one after the other: what the others used may seem to be less than before.
-        const std::uint64_t used_ns = process::process_ns() - process::thread_ns();
-        const bool rests = used_ns < used_ns_ + (now - at_ns_) / kBusyShare;
-        used_ns_ = used_ns;
-        at_ns_ = now;
-        rest_ns_ = rests ? std::clamp(2 * rest_ns_, kUsualNs, kLongestNs) : 0;
-        const std::uint64_t shortest = std::clamp(now / 16, kMillisecond, kUsualNs);
-        return share_of_limit > Limits::kWatched ? shortest
-                                                 : std::clamp(std::max(now / 2048, rest_ns_), shortest, kLongestNs);
-    }
-
-    bool rests() const noexcept { return rest_ns_ != 0; }
-    void end_rest() noexcept { rest_ns_ = 0; }
-
-private:
-    static constexpr std::uint64_t kUsualNs = 10 * kMillisecond, kLongestNs = 50 * kMillisecond, kBusyShare = 64;
-    std::uint64_t at_ns_ = 0, used_ns_ = 0, rest_ns_ = 0;
-};
-
 void run() {
     BusyGuard busy;  // nothing this thread does is the program's
     Recorder& recorder = hiwater::recorder();
     recorder.lock().allow_bias();
     std::uint64_t last_peak_ns = 0, now = recorder.now_ns();
-    Pace pace;
+    const auto used = []() -> Pace::Used {
+        const std::uint64_t own_ns = process::thread_ns();
+        return {.own_ns = own_ns, .program_ns = process::process_ns() - own_ns};
+    };
+    Pace pace(now, used());
     const auto sleep = [&] {
-        const std::uint64_t ns = pace.next(now, recorder.share_of_limit());
+        const std::uint64_t ns = pace.next(now, used(), recorder.share_of_limit() > Limits::kWatched);
         g_rests.store(pace.rests(), std::memory_order_relaxed);
         const bool goes_on = g_thread.goes_on_after(ns);
         if (!g_rests.exchange(false, std::memory_order_relaxed)) pace.end_rest();
