@@ -131,7 +131,7 @@ test-leaks: $(VENV)/installed ## 20 programs, half of which leak, with 20 seeds 
 test-service-hour: $(VENV)/installed ## a service with 100,000 allocations a second for an hour: time, memory and capture must not grow
 	$(BIN)/python tests/stress/long_runs.py service $(WORDS)
 
-# An environment of its own, with torch for CPUs alone: `make test-services WORDS='gunicorn --rounds 20'`.
+# An environment of its own, with torch for CPUs alone: `make test-services WORDS='gunicorn --requests 5000'`.
 SERVICES := gunicorn uvicorn celery joblib filelock typing-extensions sympy networkx jinja2 fsspec
 test-services: ## real services with several processes under load: their answers, reports and times, plain and recorded
 	$(PYTHON) -m venv build/services

@@ -1,12 +1,18 @@
 #!/bin/sh
 # Builds a CPython against musl, for make release-check (HIWATER_PYTHON_ROOTS=PREFIX) and make test-aarch64-musl.
 #   tools/musl_python.sh CPYTHON ZLIB LIBFFI PREFIX [PROCESSOR]
-# The first three are folders with sources. Needs PROCESSOR-linux-musl-gcc (Debian's musl-dev), of musl 1.2.4 or later: the
-# wheels of numpy need that. It takes five minutes, and has no OpenSSL, so its pip installs files alone. For another
-# processor than this one, it needs that one's musl-dev and compiler (musl-dev:arm64, g++-aarch64-linux-gnu for aarch64),
-# and a CPython of exactly the same version on PATH (of 3.13.5 for 3.13.5): what this script built for this processor will
-# do. A libffi without its configure needs autoconf, automake, libtool and libltdl-dev.
+# The first three are folders with sources; CPYTHON's are as released, without Debian's patches, which take ensurepip away.
+# Needs PROCESSOR-linux-musl-gcc (Debian's musl-dev), of musl 1.2.4 or later: the wheels of numpy need that. (trixie has
+# 1.2.5, which installs on bookworm.) It takes five minutes, and has no OpenSSL, so its pip installs files alone. For
+# another processor than this one, it needs that one's musl-dev and compiler (musl-dev:arm64, g++-aarch64-linux-gnu for
+# aarch64), and first on PATH a CPython of exactly the same version (of 3.13.5 for 3.13.5), such as what this script built
+# for this processor: PATH=PREFIX/bin:$PATH. A libffi without its configure needs autoconf, automake, libtool and
+# libltdl-dev.
 set -eu
+[ ! -e "$1/debian/patches/ensurepip-disabled.diff" ] || {
+    echo "$1 has Debian's patches, and so no ensurepip: unpack the released archive (python3.N_*.orig.tar.*)" >&2
+    exit 2
+}
 python=$(realpath "$1") zlib=$(realpath "$2") libffi=$(realpath "$3") prefix=$(mkdir -p "$4" && realpath "$4")
 here=$(uname -m) processor=${5:-$(uname -m)}
 compiler=gcc system='' build='' more=''

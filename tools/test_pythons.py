@@ -132,10 +132,10 @@ def probe(executable: str, root: Path | None, *, headers: bool = True) -> tuple[
         return None, "does not run"
     if told["python"] != "cpython" or told["version"] not in VERSIONS:
         return None, ""
-    if headers and not told["headers"]:
-        return None, "has no headers"
     if headers and told["processor"] != platform.machine():
         return None, f"is for {told['processor']}"
+    if headers and not told["headers"]:
+        return None, "has no headers"
     if not told["venv"]:
         return None, "has no venv or ensurepip"
     known = (told[name] for name in ("version", "full", "flags", "real"))

@@ -54,30 +54,32 @@ void* key_of(void* block) noexcept {
     return block;
 }
 
-// The two requests for a new block.
+// The two requests for a new block. What they bring is the context of what lies below: see Domain.
 struct Malloc {
     static constexpr bool is_zeroed = false;
+    void* context;
     std::size_t wanted;
     std::size_t bytes() const { return wanted; }
-    void* from(const PyMemAllocatorEx& next) const { return next.malloc(next.ctx, wanted); }
+    void* from(const PyMemAllocatorEx& next) const { return next.malloc(context, wanted); }
 };
 struct Calloc {
     static constexpr bool is_zeroed = true;
+    void* context;
     std::size_t count, each;
     std::size_t bytes() const {
         return count * each;
     }  // the interpreter has seen to it that this is no more than there can be
-    void* from(const PyMemAllocatorEx& next) const { return next.calloc(next.ctx, count, each); }
+    void* from(const PyMemAllocatorEx& next) const { return next.calloc(context, count, each); }
 };
 
 // The functions of the interpreter's table, for one of the functions below that take a request.
 template <void* (*kAllocate)(Malloc)>
-void* malloc_by(void*, std::size_t bytes) {
-    return kAllocate({bytes});
+void* malloc_by(void* context, std::size_t bytes) {
+    return kAllocate({context, bytes});
 }
 template <void* (*kAllocate)(Calloc)>
-void* calloc_by(void*, std::size_t count, std::size_t each) {
-    return kAllocate({count, each});
+void* calloc_by(void* context, std::size_t count, std::size_t each) {
+    return kAllocate({context, count, each});
 }
 
 template <typename Request>
@@ -171,7 +173,7 @@ template <Domain& kDomain, typename Request>
 // Most calls give a list its first items, or a few more.
 template <Domain& kDomain>
 void* exact_realloc(void* context, void* old, std::size_t bytes) {
-    if (old == nullptr) return allocate_exact_small<kDomain>(Malloc{bytes});
+    if (old == nullptr) return allocate_exact_small<kDomain>(Malloc{context, bytes});
     LiveTable::Region* const region = recorder().region_of(old);
     Block taken;
     if (!is_above(g_switches.small_below.every_block, bytes) || region == nullptr ||
@@ -245,7 +247,7 @@ template <Domain& kDomain, typename Request>
 
 template <Domain& kDomain, typename Request>
 [[gnu::always_inline]] inline void* allocate_sampling_small(Request request) {
-    if (request.bytes() >= g_switches.small_below.few_samples.load(std::memory_order_relaxed)) [[unlikely]]
+    if (!is_above(g_switches.small_below.few_samples, request.bytes())) [[unlikely]]
         return allocate_sampling_large<kDomain>(request);
     if (request.bytes() > kSmallObject)
         __builtin_unreachable();  // never below the bound: its stream is known without a comparison
@@ -254,7 +256,7 @@ template <Domain& kDomain, typename Request>
 
 template <Domain& kDomain>
 void* sampling_realloc(void* context, void* old, std::size_t bytes) {
-    if (old == nullptr) return allocate_sampling_small<kDomain>(Malloc{bytes});
+    if (old == nullptr) return allocate_sampling_small<kDomain>(Malloc{context, bytes});
     if (bytes >= g_switches.small_below.few_samples.load(std::memory_order_relaxed) &&
         (bytes > kSmallObject || !wants(Wanted::few_samples)))
         return python_realloc<kDomain>(context, old, bytes);

@@ -70,11 +70,11 @@ OwnPages Recorder::count_own_pages() noexcept {
 // they do.
 void Recorder::count_own_pages_if_due(std::uint64_t now) noexcept {
     constexpr std::uint64_t kShortestNs = 25'000'000, kPause = 200;
-    if (only_counters_ || now < next_count_ns_) return;
-    if (next_count_ns_ == 0 && children.was_forked() && now < kShortestNs) return;
+    if (only_counters_ || !until_count_.is_over(now)) return;
+    if (children.was_forked() && now < kShortestNs) return;
     const std::uint64_t began_ns = process::thread_ns();
     const OwnPages own = count_own_pages();
-    next_count_ns_ = now + std::max({kShortestNs, now / 64, kPause * (process::thread_ns() - began_ns)});
+    until_count_.begin(now, kPause * (process::thread_ns() - began_ns), std::max(kShortestNs, now / 64));
     give_pages_back_if_due(now, own);
 }
 
@@ -108,7 +108,7 @@ void Recorder::give_pages_back_if_due(std::uint64_t now, const OwnPages& own) no
     }
     const std::uint64_t took_ns = process::thread_ns() - began_ns;
     give_back_.note(now, took_ns, own.capture_bytes, count_own_pages().capture_bytes, put_bytes);
-    next_count_ns_ = now + kShortlyNs;
+    until_count_.begin(now, 0, kShortlyNs);
 }
 
 }  // namespace hiwater

@@ -10,9 +10,9 @@
 namespace hiwater {
 
 // Points are spaced by 1/2048 of the recording's age and slices by 1/64, so that their number grows with the logarithm
-// of its length. Closing a slice goes over all accounts while the program waits: it is to take a fiftieth of the time
+// of its length. Closing a slice goes over all accounts while the program waits: it is to take a hundredth of its time
 // at most.
-constexpr std::uint64_t kShortestPointNs = 1'000'000, kShortestSliceNs = 25'000'000, kSliceCostShare = 50;
+constexpr std::uint64_t kShortestPointNs = 1'000'000, kShortestSliceNs = 25'000'000, kSliceCostShare = 100;
 
 // The sampler alone writes these fields and the timeline, and the figures it copies are single words: no lock, which
 // would make the program's threads wait (the capture stays open while the sampler runs). But threads that share the
@@ -35,16 +35,16 @@ void Recorder::tick(std::uint64_t now, const process::Sizes& sizes, std::int64_t
     guarded([&] {
         if (now - last_point_ns_ >= std::max(kShortestPointNs, now / 2048) || timeline_.size() == 0)
             add_point(now, sizes);
-        const std::uint64_t spacing = std::max({kShortestSliceNs, now / 64, kSliceCostShare * last_close_ns_});
         const std::uint64_t opened = accounts_.epoch().slice_start_ns;
-        if (now < opened || now - opened < spacing) return;
+        if (now < opened + std::max(kShortestSliceNs, now / 64) || !until_slice_.is_over(now)) return;
         Hold hold(lock_);
         if (!is_on()) return;
         spare_room.refill();
         // Asked again: since `now` was read a refused request may have closed slices of its own.
         const std::uint64_t begun = now_ns();
+        const std::uint64_t used_ns = process::thread_ns();
         accounts_.close_slice(begun);
-        last_close_ns_ = now_ns() - begun;
+        until_slice_.begin(begun, kSliceCostShare * (process::thread_ns() - used_ns), 0);
         falls_left_ = std::min(falls_left_ + kFallsInSlice, kMostFalls);
         rises_left_ = std::min(rises_left_ + 1, kMostRises);
     });

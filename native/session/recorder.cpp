@@ -117,8 +117,8 @@ int Recorder::start(const StartOptions& options, const process::Moment* began) {
     fail_reason_[0] = '\0';
     ended_by_ = capture::EndedBy::unknown;
     if (!only_counters_) last_ = {};
-    last_point_ns_ = last_close_ns_ = next_count_ns_ = next_write_back_ns_ = last_refused_slice_ns_ = refusals_ =
-        last_pressure_ns_ = next_totals_ns_ = 0;
+    last_point_ns_ = next_write_back_ns_ = last_refused_slice_ns_ = refusals_ = last_pressure_ns_ = next_totals_ns_ = 0;
+    until_slice_ = until_count_ = {};
     falls_left_ = kMostFalls;
     rises_left_ = kMostRises;
     shared_steps_left_ = kMostSteps;

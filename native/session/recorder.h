@@ -42,6 +42,7 @@
 #include "session/give_back.h"
 #include "session/last_words.h"
 #include "session/options.h"
+#include "session/pause.h"
 #include "session/program_peak.h"
 #include "session/sampler.h"
 #include "session/scopes.h"
@@ -561,7 +562,8 @@ private:
     std::uint32_t session_ = 0, interval_ = 0;
     std::atomic<std::uint64_t> lost_{0}, unknown_frees_{0};
     std::uint64_t started_ns_ = 0;
-    std::uint64_t last_point_ns_ = 0, last_close_ns_ = 0, next_count_ns_ = 0;
+    std::uint64_t last_point_ns_ = 0;
+    Pause until_slice_, until_count_;
     std::atomic<std::uint64_t> interval_ns_ = 0;
     std::uint64_t next_interval_ns_ = 0;
     std::uint64_t last_refused_slice_ns_ = 0, refusals_ = 0;

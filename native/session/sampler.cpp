@@ -246,7 +246,7 @@ public:
         const std::uint64_t took_ns = process::thread_ns() - began_ns;
         is_to_wait_ = false;
         after_fork_ns_ = now + std::max(kLeastPauseNs, kPauseAtFork * took_ns);
-        next_ns_ = now + std::max(kLeastPauseNs, kPause * took_ns);
+        pause_.begin(now, kPause * took_ns, kLeastPauseNs);
         calm_until_ns_ = now + std::max(kLeastPauseNs, kCalmPause * took_ns);
         return last_;
     }
@@ -255,23 +255,23 @@ public:
         last_ = read;
         faults_ = process::page_faults();
         is_to_wait_ = false;
-        next_ns_ = calm_until_ns_ = std::max(next_ns_, now + kCalmPause * kMillisecond);
+        calm_until_ns_ = now + kCalmPause * kMillisecond;
+        pause_.begin(now, 0, kCalmPause * kMillisecond);
     }
     void note_fork() noexcept {
         last_ = process::Shared{};
-        next_ns_ = after_fork_ns_;
-        calm_until_ns_ = 0;
+        calm_until_ns_ = after_fork_ns_;
     }
     // Whether there is to be a last reading: the first is still to come, or much was touched, or copied, since the last
     // one. It is then due at once.
     bool is_due_at_end() noexcept {
         if (!std::exchange(is_to_wait_, false) && !has_touched(process::resident_bytes())) return false;
-        next_ns_ = calm_until_ns_ = 0;
+        calm_until_ns_ = 0;
         return true;
     }
 
 private:
-    static constexpr std::uint64_t kPause = 128, kCalmPause = 1024, kPauseAtFork = 8, kLeastPauseNs = 20 * kMillisecond;
+    static constexpr std::uint64_t kPause = 256, kCalmPause = 1024, kPauseAtFork = 8, kLeastPauseNs = 20 * kMillisecond;
     static constexpr std::uint64_t kPageNs = 50,
                                    kMostWaitNs = 100 * kMillisecond;  // what a reading takes for each page, about
     static constexpr std::int64_t kFewTouched = 32;
@@ -280,8 +280,7 @@ private:
         if (is_to_wait_)
             return now >=
                    std::min(kPause * kPageNs * static_cast<std::uint64_t>(resident_bytes / kPageBytes), kMostWaitNs);
-        if (now < next_ns_) return false;
-        return now >= calm_until_ns_ || has_touched(resident_bytes);
+        return now >= calm_until_ns_ || (pause_.is_over(now) && has_touched(resident_bytes));
     }
     bool has_touched(std::int64_t resident_bytes) const noexcept {
         return (process::page_faults() - faults_) * kPageBytes >= resident_bytes / kFewTouched;
@@ -290,7 +289,8 @@ private:
     bool is_to_wait_;
     process::Shared last_;
     std::int64_t faults_ = 0;
-    std::uint64_t after_fork_ns_ = 0, next_ns_ = 0, calm_until_ns_ = 0;
+    Pause pause_;
+    std::uint64_t after_fork_ns_ = 0, calm_until_ns_ = 0;
 };
 
 SharedPages g_shared;  // as the next ones
