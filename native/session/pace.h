@@ -6,15 +6,15 @@
 
 namespace hiwater {
 
-// All samples together, but those of a burst, take no more than 1/kShare of the processor's time that the program
-// takes. Where many processes share the processors, the program gets less done between two samples, and each costs
-// more, as the others use the caches, too. What samples cost at times (residency snapshots, readings of shared pages)
-// has limits of its own.
+// All samples together take no more than 1/kShare of the processor's time that the program takes, 1/kClockShare of what
+// passes, and a burst, which a program that rested has again. Where many processes share the processors, the program
+// gets less done between two samples, and each costs more, as the others use the caches, too. What samples cost at
+// times (residency snapshots, readings of shared pages) has limits of its own.
 class Pace {
 public:
     static constexpr std::uint64_t kShortestNs = 1'000'000, kUsualNs = 10'000'000, kLongestNs = 50'000'000,
-                                   kBurstNs = 1'000'000;
-    static constexpr double kShare = 200, kBusyShare = 64, kLeastCostNs = 1'000;
+                                   kBurstNs = 4'000'000;
+    static constexpr double kShare = 200, kClockShare = 2'000, kBusyShare = 64, kLeastCostNs = 1'000;
 
     // What the processors did until now.
     struct Used {
@@ -47,11 +47,13 @@ private:
         rest_ns_ = program_ns * kBusyShare < passed_ns ? std::clamp(2 * rest_ns_, kUsualNs, kLongestNs) : 0;
         if (passed_ns > 0) program_part_ += (program_ns / passed_ns - program_part_) / 4;
         cost_ns_ = std::min(static_cast<double>(used.own_ns - used_.own_ns), 2 * cost_ns_ + kLeastCostNs);
+        credit_ns_ += program_ns / kShare + passed_ns / kClockShare - cost_ns_;
+        credit_ns_ = std::min(credit_ns_, static_cast<double>(kBurstNs));
         at_ns_ = now;
         used_ = used;
     }
     std::uint64_t affordable_ns() const noexcept {
-        if (used_.own_ns < kBurstNs) return 0;
+        if (credit_ns_ > 0) return 0;
         const double ns = cost_ns_ * kShare / std::max(program_part_, 1 / kBusyShare);
         return static_cast<std::uint64_t>(std::min(ns, static_cast<double>(kLongestNs)));
     }
@@ -60,6 +62,7 @@ private:
     Used used_;
     double program_part_ = 1;  // of one processor, of late
     double cost_ns_ = 0;       // of a sample that has nothing more to do
+    double credit_ns_ = static_cast<double>(kBurstNs);
 };
 
 }  // namespace hiwater

@@ -271,7 +271,7 @@ public:
     }
 
 private:
-    static constexpr std::uint64_t kPause = 256, kCalmPause = 1024, kPauseAtFork = 8, kLeastPauseNs = 20 * kMillisecond;
+    static constexpr std::uint64_t kPause = 128, kCalmPause = 1024, kPauseAtFork = 8, kLeastPauseNs = 20 * kMillisecond;
     static constexpr std::uint64_t kPageNs = 50,
                                    kMostWaitNs = 100 * kMillisecond;  // what a reading takes for each page, about
     static constexpr std::int64_t kFewTouched = 32;
