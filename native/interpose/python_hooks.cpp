@@ -54,7 +54,8 @@ void* key_of(void* block) noexcept {
     return block;
 }
 
-// The two requests for a new block. What they bring is the context of what lies below: see Domain.
+// The two requests for a new block, with the context that they bring. CPython's own allocator needs none; in front of
+// another's functions it is theirs (see allocate_any).
 struct Malloc {
     static constexpr bool is_zeroed = false;
     void* context;
@@ -98,6 +99,7 @@ inline void answer_if_due(std::size_t bytes) noexcept {
 template <Domain& kDomain, typename Request>
 [[gnu::noinline]] void* allocate_any(Request request) {
     PyMemAllocatorEx& next = kDomain.below;
+    request.context = next.ctx;  // whose function was directly below may have left, and another's is there
     if (!recording()) return request.from(next);
     answer_if_due(request.bytes());
     void* block = covered_from(next, request);

@@ -12,9 +12,9 @@ namespace hiwater {
 // times (residency snapshots, readings of shared pages) has limits of its own.
 class Pace {
 public:
-    static constexpr std::uint64_t kShortestNs = 1'000'000, kUsualNs = 10'000'000, kLongestNs = 50'000'000,
-                                   kBurstNs = 4'000'000;
-    static constexpr double kShare = 200, kClockShare = 2'000, kBusyShare = 64, kLeastCostNs = 1'000;
+    static constexpr std::uint64_t kShortestNs = 1'000'000, kUsualNs = 10'000'000, kLongestNs = 50'000'000;
+    static constexpr double kBurstNs = 4'000'000, kShare = 200, kClockShare = 2'000, kBusyShare = 64,
+                            kLeastCostNs = 1'000;
 
     // What the processors did until now.
     struct Used {
@@ -48,7 +48,7 @@ private:
         if (passed_ns > 0) program_part_ += (program_ns / passed_ns - program_part_) / 4;
         cost_ns_ = std::min(static_cast<double>(used.own_ns - used_.own_ns), 2 * cost_ns_ + kLeastCostNs);
         credit_ns_ += program_ns / kShare + passed_ns / kClockShare - cost_ns_;
-        credit_ns_ = std::min(credit_ns_, static_cast<double>(kBurstNs));
+        credit_ns_ = std::clamp(credit_ns_, -kBurstNs, kBurstNs);
         at_ns_ = now;
         used_ = used;
     }
@@ -62,7 +62,7 @@ private:
     Used used_;
     double program_part_ = 1;  // of one processor, of late
     double cost_ns_ = 0;       // of a sample that has nothing more to do
-    double credit_ns_ = static_cast<double>(kBurstNs);
+    double credit_ns_ = kBurstNs;
 };
 
 }  // namespace hiwater

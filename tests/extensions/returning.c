@@ -3,29 +3,29 @@
 #include <Python.h>
 
 static PyMemAllocatorEx before;
-static long calls;
+static long calls, foreign_contexts;
 
 static void* allocate(void* context, size_t bytes) {
-    (void)context;
+    foreign_contexts += context != &before;
     ++calls;
     return before.malloc(before.ctx, bytes);
 }
 static void* allocate_zeroed(void* context, size_t count, size_t bytes) {
-    (void)context;
+    foreign_contexts += context != &before;
     return before.calloc(before.ctx, count, bytes);
 }
 static void* reallocate(void* context, void* block, size_t bytes) {
-    (void)context;
+    foreign_contexts += context != &before;
     return before.realloc(before.ctx, block, bytes);
 }
 static void release(void* context, void* block) {
-    (void)context;
+    foreign_contexts += context != &before;
     before.free(before.ctx, block);
 }
 
 // Returns whether they were missing.
 int put_in_place(void) {
-    PyMemAllocatorEx now, ours = {NULL, allocate, allocate_zeroed, reallocate, release};
+    PyMemAllocatorEx now, ours = {&before, allocate, allocate_zeroed, reallocate, release};
     PyMem_GetAllocator(PYMEM_DOMAIN_OBJ, &now);
     if (now.malloc == allocate) return 0;
     before = now;
@@ -35,3 +35,4 @@ int put_in_place(void) {
 
 void leave(void) { PyMem_SetAllocator(PYMEM_DOMAIN_OBJ, &before); }
 long calls_so_far(void) { return calls; }
+long foreign_contexts_so_far(void) { return foreign_contexts; }

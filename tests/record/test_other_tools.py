@@ -4,6 +4,7 @@ they do goes by us, and what we do by them."""
 from __future__ import annotations
 
 import importlib.util
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -161,3 +162,26 @@ del kept
     capture = hiwater.open(tmp_path / "run.hiw")
     assert (capture.problems(), capture.shortcomings) == ([], [])
     assert capture.peak.allocated_bytes >= 20_000 * 16
+
+
+@pytest.mark.parametrize("sample", [None, "64KiB"])
+def test_a_tool_between_us_and_another_may_leave(tmp_path: Path, sample: str | None) -> None:
+    shutil.copy(compiled.library("returning"), tmp_path / "lower.so")
+    code = f"""
+import ctypes
+import hiwater
+lower, upper = (ctypes.PyDLL(path) for path in ({str(tmp_path / "lower.so")!r}, {str(compiled.library("returning"))!r}))
+lower.put_in_place()
+upper.put_in_place()
+with hiwater.record({str(tmp_path / "run.hiw")!r}, sample={sample!r}):
+    kept = [object() for _ in range(10_000)]
+    upper.leave()
+    before = lower.calls_so_far()
+    kept += [bytearray(number % 700) for number in range(10_000)]
+    kept.clear()
+print(lower.calls_so_far() - before >= 10_000, lower.foreign_contexts_so_far(), upper.foreign_contexts_so_far())
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=child_environment(), capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["True", "0", "0"]
