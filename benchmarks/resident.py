@@ -9,6 +9,7 @@ run says its kernel's peak (VmHWM) in its last exit callback: the interpreter's 
 expensive, is in no recording.
 """
 
+import argparse
 import json
 import os
 import statistics
@@ -147,11 +148,16 @@ def plain_peaks(program: list[str], folder: Path) -> list[int]:
 
 def main() -> int:
     rule, missed = MODES["exact"], 0
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="programs (default: all)")
+    names = parser.parse_args().names
+    if unknown := [name for name in names if name not in {*REAL, *OURS}]:
+        parser.error(f"no such program: {', '.join(unknown)}; there are {', '.join([*REAL, *OURS])}")
     print(
         f"{'program':16}{'plain':>9}{'recorded':>10}{'promise':>9}{'peak':>9}{'within':>8}{'off':>8}"
         f"{'overhead':>10}  MiB"
     )
-    for name in sys.argv[1:] or [*REAL, *OURS]:
+    for name in names or [*REAL, *OURS]:
         with tempfile.TemporaryDirectory(prefix="hiwater-benchmark-") as text:
             folder = Path(text)
             try:

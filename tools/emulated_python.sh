@@ -8,7 +8,7 @@
 # start takes half a minute: `python3.13 -m compileall -q -s ROOT ROOT/usr/lib/python3.13` does, with the same minor version.
 set -eu
 mkdir -p "$1/bin"
-command=$(realpath "$1")/bin/$(basename "$2") interpreter=$2 system=
+command=$(realpath "$1")/bin/$(basename "$2") interpreter=$(realpath -s "$2") system=
 [ $# -lt 3 ] || { system="-L \"$(realpath "$3")\"" interpreter=$(realpath "$3")$2; }
 cat >"$command" <<END
 #!/bin/sh
