@@ -30,6 +30,13 @@ def wait(seconds):
     while time.time() < until:
         sum(range(500))
         time.sleep(0.001)
+def wait_until(happened):
+    until = time.time() + 60
+    while not happened() and time.time() < until:
+        wait(0.01)
+def open_scopes():  # one, of the recording, once a device in use is met
+    manager = sys.modules.get("hiwater.scopes.manager")
+    return manager.SCOPE_MANAGER.open_scopes if manager is not None else 0
 """
 CUDA = f"""
 sys.path.insert(0, {str(HELPERS)!r})
@@ -51,17 +58,28 @@ def made(tmp_path_factory):
     return run(
         tmp_path_factory.mktemp("devices"),
         """
+from hiwater import _core
+sample, samples = _core.sample_device, 0
+def counted(*figures):
+    global samples
+    sample(*figures)
+    samples += 1
+_core.sample_device = counted
+def wait_for_samples(more):
+    wanted = samples + more
+    wait_until(lambda: samples >= wanted)
+
 cuda.initialise(0)
 cuda[0].free(cuda[0].malloc(900 << 20))
 held = cuda[0].malloc(100 << 20)
-wait(1.0)
+wait_for_samples(8)
 cuda[0].free(cuda[0].malloc(200 << 20))
-wait(0.3)
+wait_for_samples(2)  # one may have begun before
 torch.cuda.reset_peak_memory_stats()
 print(torch.cuda.max_memory_allocated() >> 20)
 cuda.initialise(1)
 cuda[1].malloc(5 << 20)
-wait(0.2)
+wait_for_samples(2)
 cuda[0].free(held)
 """,
         loaded=(),
@@ -127,9 +145,12 @@ def test_the_page_has_a_curve_for_each_device(made):
 
 
 def test_a_killed_program_leaves_its_devices(tmp_path):
-    body = (
-        "cuda.initialise(0)\ncuda[0].free(cuda[0].malloc(700 << 20))\nwait(0.8)\nos.kill(os.getpid(), signal.SIGKILL)\n"
-    )
+    body = """
+cuda.initialise(0)
+cuda[0].free(cuda[0].malloc(700 << 20))
+wait_until(open_scopes)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
     capture, _ = run(tmp_path, body, expect=-signal.SIGKILL)
     assert capture.process.ended == "killed"
     assert [(device.name, device.peak_allocated_bytes) for device in capture.devices] == [("cuda:0", 700 * MIB)]
@@ -220,15 +241,11 @@ class Slow:
             wait(1.0)
             print(open_scopes())
 
-def open_scopes():
-    manager = sys.modules.get("hiwater.scopes.manager")
-    return manager.SCOPE_MANAGER.open_scopes if manager is not None else 0
-
 sys.meta_path.insert(0, Slow)
 print(open_scopes())
 import re
 print(re.compile("a").match("a").end())
-wait(1.0)
+wait_until(open_scopes)
 print(open_scopes())
 """
     capture, done = run(tmp_path, body)
@@ -293,9 +310,8 @@ driver_double.compiled.library = {}.__getitem__
 driver = driver_double.Driver()
 mine = driver.card(used=2 << 30)
 def until_asked():
-    before, until = driver.process_lists, time.time() + 60
-    while driver.process_lists == before and time.time() < until:
-        wait(0.05)
+    before = driver.process_lists
+    wait_until(lambda: driver.process_lists != before)
     wait(0.3)
 """
 
@@ -358,9 +374,7 @@ def broken(*_):
     hits.append(1)
     raise OSError("libnvidia-ml.so.1: version mismatch")
 pynvml.nvmlDeviceGetComputeRunningProcesses = broken
-until = time.time() + 60
-while not hits and time.time() < until:
-    wait(0.05)
+wait_until(lambda: hits)
 cuda[0].free(cuda[0].malloc(700 << 20))
 """
     capture, done = run(tmp_path, with_driver() + body)
@@ -372,22 +386,20 @@ cuda[0].free(cuda[0].malloc(700 << 20))
 def test_a_library_that_fails_ends_the_sampling_and_nothing_else(tmp_path):
     body = """
 from hiwater.contrib.devices.torch import Torch
-held, hits, until = Torch.limit_bytes, [], time.time() + 60
+held, hits = Torch.limit_bytes, []
 def told(self, device):
     hits.append(1)
     return held(self, device)
 Torch.limit_bytes = told
 cuda.initialise(0)
 cuda[0].malloc(70 << 20)
-while not hits and time.time() < until:
-    wait(0.05)
+wait_until(lambda: hits)
 def broken(self, device):
     hits.append(2)
     raise RuntimeError("CUDA error: unspecified launch failure")
 Torch.limit_bytes = broken
 cuda.initialise(1)
-while 2 not in hits and time.time() < until:
-    wait(0.05)
+wait_until(lambda: 2 in hits)
 cuda[0].malloc(700 << 20)
 print("goes on")
 """
