@@ -59,7 +59,7 @@ python3 -m hiwater holders /tmp/nodes.hiw >/tmp/said
 grep 'held by list `kept` of module `__main__`' /tmp/said
 ! python3 -m hiwater run --limit 200MiB -o /tmp/limit.hiw -c "held = [bytearray(10**6) for _ in range(1000)]" 2>/tmp/said
 grep 'a request for memory was refused' /tmp/said
-HIWATER_TEST_SHARE=10 ./native_tests --no-colors --test-suite-exclude=unwind --test-case-exclude='threads that walk share*'
+HIWATER_TEST_SHARE=10 ./native_tests --no-colors --test-suite-exclude=unwind
 END_OF_CHECKS
 
 (cd "$system" && find . | cpio --create --format=newc --quiet) >"$folder/machine.cpio"

@@ -36,7 +36,7 @@ const Pagemap::Range* PageFlags::range_behind(std::uintptr_t at, std::uintptr_t 
             count_ = found.ranges;
             next_ = 0;
         }
-        if (next_ < count_ && next_ != 0 && ranges_[next_ - 1].end > at) next_ = 0;
+        if (next_ != 0 && ranges_[next_ - 1].end > at) next_ = 0;
         while (next_ < count_ && ranges_[next_].end <= at) ++next_;
         if (next_ < count_) return ranges_[next_].start < end ? &ranges_[next_] : nullptr;
         at = end_;

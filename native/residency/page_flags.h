@@ -11,7 +11,8 @@ namespace hiwater::residency {
 
 class PageFlags : Uncopied {
 public:
-    explicit PageFlags(Pagemap::Kind kind = Pagemap::Kind::memory) noexcept : kind_(kind) {}
+    explicit PageFlags(Pagemap::Kind kind = Pagemap::Kind::memory, bool may_scan = true) noexcept
+        : map_(may_scan), kind_(kind) {}
     bool works() const noexcept { return map_.works(); }
     // Whether all that is in RAM is found, of files, too; otherwise only private anonymous memory.
     bool finds_all() const noexcept { return map_.scans(); }

@@ -174,6 +174,34 @@ TEST_CASE("ranges of pages are found as the flags of each page tell them, howeve
     ::munmap(const_cast<char*>(mapped), pages * kPage);
 }
 
+TEST_CASE("pages are counted and found in any order of addresses, as often as they are asked for") {
+    constexpr std::size_t pages = 6000;
+    for_seeds(20, [&](Trace& trace) {
+        auto* mapped = static_cast<volatile char*>(
+            ::mmap(nullptr, pages * kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+        ::madvise(const_cast<char*>(mapped), pages * kPage, MADV_NOHUGEPAGE);
+        const auto start = reinterpret_cast<std::uintptr_t>(mapped);
+        std::vector<bool> written(pages, false);
+        for (std::uint64_t left = trace.below(12) * trace.below(200); left != 0; --left) {
+            const std::size_t first = trace.below(pages), end = std::min<std::size_t>(pages, first + trace.below(20));
+            for (std::size_t page = first; page < end; ++page) written[page] = true, mapped[page * kPage] = 1;
+        }
+        for (const bool may_scan : {true, false}) {
+            PageFlags flags(Pagemap::Kind::memory, may_scan);
+            for (int asked = 0; asked < 200; ++asked) {
+                const std::size_t first = trace.below(pages), end = first + trace.below(pages - first) + 1;
+                std::int64_t bytes = 0;
+                for (std::size_t page = first; page < end; ++page) bytes += written[page] ? kPage : 0;
+                CHECK(flags.resident_bytes(start + first * kPage, start + end * kPage) == bytes);
+                std::size_t next = first;
+                while (next < end && !written[next]) ++next;
+                CHECK(flags.next_present(start + first * kPage, start + end * kPage) == start + next * kPage);
+            }
+        }
+        ::munmap(const_cast<char*>(mapped), pages * kPage);
+    });
+}
+
 TEST_CASE("of a file's private pages, those that were written are told from those that were read") {
     constexpr std::size_t pages = 40;
     const int fd = ::memfd_create("pages", 0);

@@ -35,6 +35,8 @@ struct Shared {
 
 }  // namespace
 
+#if defined(__x86_64__)  // nowhere else are native stacks walked
+
 TEST_SUITE_BEGIN("threads");
 
 TEST_CASE("threads that walk share rules and modules, and forget them when a library goes") {
@@ -73,5 +75,7 @@ TEST_CASE("sixty-four threads meet every rule for the first time at once") {
 }
 
 TEST_SUITE_END();
+
+#endif
 
 }  // namespace hiwater::tests

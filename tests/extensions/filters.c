@@ -1,6 +1,6 @@
 // A program that filters its own system calls: `filter(how, action)` installs a filter for the whole process that
-// answers membarrier with `action` (SECCOMP_RET_…) and lets all else pass; `refuse(number)` one that refuses that call.
-// They return 0, or an errno value.
+// answers membarrier with `action` (SECCOMP_RET_…) and lets all else pass; `refuse(number)` one that refuses that call,
+// `refuse_request(request)` one that knows no such request of ioctl. They return 0, or an errno value.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <linux/filter.h>
@@ -19,6 +19,15 @@ static long call_kernel(long number, long a, long b, long c) {
     return result;
 }
 
+static int install(int how, struct sock_filter* program, unsigned short length) {
+    const struct sock_fprog whole = {length, program};
+    const unsigned flags = SECCOMP_FILTER_FLAG_TSYNC;
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return errno;
+    if (how == BY_PRCTL) return prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &whole, 0, 0) == 0 ? 0 : errno;
+    if (how == BY_SYSCALL) return syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &whole) == 0 ? 0 : errno;
+    return (int)-call_kernel(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, (long)&whole);
+}
+
 static int filter_call(int how, unsigned number, unsigned action) {
     struct sock_filter program[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
@@ -26,12 +35,7 @@ static int filter_call(int how, unsigned number, unsigned action) {
         BPF_STMT(BPF_RET | BPF_K, action),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
     };
-    const struct sock_fprog whole = {sizeof program / sizeof program[0], program};
-    const unsigned flags = SECCOMP_FILTER_FLAG_TSYNC;
-    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return errno;
-    if (how == BY_PRCTL) return prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &whole, 0, 0) == 0 ? 0 : errno;
-    if (how == BY_SYSCALL) return syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &whole) == 0 ? 0 : errno;
-    return (int)-call_kernel(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, (long)&whole);
+    return install(how, program, sizeof program / sizeof program[0]);
 }
 
 int filter(int how, unsigned action) { return filter_call(how, SYS_membarrier, action); }
@@ -40,6 +44,18 @@ int filter(int how, unsigned action) { return filter_call(how, SYS_membarrier, a
 int forbid_pending(void) { return filter_call(BY_PRCTL, SYS_rt_sigpending, SECCOMP_RET_KILL_PROCESS); }
 
 int refuse(unsigned number) { return filter_call(BY_PRCTL, number, SECCOMP_RET_ERRNO | EPERM); }
+
+int refuse_request(unsigned request) {
+    struct sock_filter program[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_ioctl, 0, 3),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[1])),  // its low half
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, request, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOTTY),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    return install(BY_PRCTL, program, sizeof program / sizeof program[0]);
+}
 
 // The kernel refuses it: the filter is none.
 int filter_in_vain(void) {
