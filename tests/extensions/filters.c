@@ -1,6 +1,6 @@
 // A program that filters its own system calls: `filter(how, action)` installs a filter for the whole process that
 // answers membarrier with `action` (SECCOMP_RET_…) and lets all else pass; `refuse(number)` one that refuses that call,
-// `refuse_request(request)` one that knows no such request of ioctl. They return 0, or an errno value.
+// `older_kernel()` one that answers as an older kernel does. They return 0, or an errno value.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <linux/filter.h>
@@ -45,14 +45,30 @@ int forbid_pending(void) { return filter_call(BY_PRCTL, SYS_rt_sigpending, SECCO
 
 int refuse(unsigned number) { return filter_call(BY_PRCTL, number, SECCOMP_RET_ERRNO | EPERM); }
 
-int refuse_request(unsigned request) {
+// Linux 4.18 does not know of them; what is used here is PAGEMAP_SCAN (6.7), MADV_POPULATE_… (5.14), close_range (5.9),
+// MREMAP_DONTUNMAP (5.7), openat2 (5.6), pidfd_open and clone3 (5.3).
+int older_kernel(void) {
+    enum { PAGEMAP_SCAN_ = 0xC0606610, MADVISE_POPULATE_READ = 22, MADVISE_POPULATE_WRITE = 23, DONTUNMAP = 4 };
     struct sock_filter program[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_ioctl, 0, 3),
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[1])),  // its low half
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, request, 0, 1),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOTTY),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_close_range, 14, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clone3, 13, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_pidfd_open, 12, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_openat2, 11, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_ioctl, 2, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_madvise, 3, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_mremap, 5, 7),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[1])),  // the low half, as below
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, PAGEMAP_SCAN_, 7, 5),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[2])),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, MADVISE_POPULATE_READ, 6, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, MADVISE_POPULATE_WRITE, 5, 2),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[3])),
+        BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, DONTUNMAP, 3, 0),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOTTY),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EINVAL),
     };
     return install(BY_PRCTL, program, sizeof program / sizeof program[0]);
 }

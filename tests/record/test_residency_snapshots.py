@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-import compiled
 import hiwater
 from children import run_hiwater, run_python
 from hiwater.capture import ResidencySnapshot
 from hiwater.capture.residency_snapshots import highest
 from hiwater.capture.untouched import untouched_bytes
+from places import HELPERS
 from recording import child_environment, needs_engine
 
 pytestmark = needs_engine
@@ -29,25 +29,17 @@ half.close()
 """
 
 
-PAGEMAP_SCAN = 0xC060_6610
-# Runs hiwater as on a kernel that cannot find ranges of pages itself.
-BEFORE_LINUX_6_7 = (
-    "import ctypes, runpy\n"
-    "assert ctypes.CDLL({filters!r}).refuse_request({request}) == 0\n"
-    "runpy.run_module('hiwater', run_name='__main__', alter_sys=True)\n"
-)
-on_each_kernel = pytest.mark.parametrize("scans", [True, False], ids=["this kernel", "before 6.7"])
+on_each_kernel = pytest.mark.parametrize("older", [False, True], ids=["this kernel", "an older kernel"])
 
 
-def recorded(folder: Path, text: str, *, scans: bool = True) -> Path:
+def recorded(folder: Path, text: str, *, older: bool = False) -> Path:
     program, capture = folder / "program.py", folder / "c.hiw"
     program.write_text(text)
     words = ("run", "-q", "-o", capture, program)
-    if scans:
-        done = run_hiwater(*words)
+    if older:
+        done = run_python(HELPERS / "older_kernel.py", "-m", "hiwater", *words, env=child_environment())
     else:
-        filtered = BEFORE_LINUX_6_7.format(filters=str(compiled.library("filters")), request=PAGEMAP_SCAN)
-        done = run_python("-c", filtered, *words, env=child_environment())
+        done = run_hiwater(*words)
     assert done.returncode == 0, done.stderr
     return capture
 
@@ -57,8 +49,8 @@ def resident_of(look: ResidencySnapshot, name: str) -> int:
 
 
 @on_each_kernel
-def test_the_highest_look_is_near_the_peak_and_names_who_holds_what(scans: bool, tmp_path: Path) -> None:
-    capture = hiwater.open(recorded(tmp_path, HALF, scans=scans))
+def test_the_highest_look_is_near_the_peak_and_names_who_holds_what(older: bool, tmp_path: Path) -> None:
+    capture = hiwater.open(recorded(tmp_path, HALF, older=older))
     look = highest(capture.residency_snapshots)
     assert look is not None
     assert capture.resident.peak_bytes * 0.93 < look.resident_bytes <= capture.resident.peak_bytes + 2 * MIB
@@ -82,10 +74,10 @@ def test_the_last_look_is_of_the_end(tmp_path: Path) -> None:
 
 
 @on_each_kernel
-def test_a_block_of_malloc_is_named_by_its_line(scans: bool, tmp_path: Path) -> None:
+def test_a_block_of_malloc_is_named_by_its_line(older: bool, tmp_path: Path) -> None:
     pytest.importorskip("numpy")
     text = "import numpy, time\nzeros = numpy.zeros(96 << 20, dtype='u1')\nzeros[:16 << 20] = 1\ntime.sleep(0.5)\n"
-    look = highest(hiwater.open(recorded(tmp_path, text, scans=scans)).residency_snapshots)
+    look = highest(hiwater.open(recorded(tmp_path, text, older=older)).residency_snapshots)
     assert look is not None
     (block,) = [block for block in look.large if abs(block.bytes - 96 * MIB) <= 8192]
     assert block.from_malloc and block.frames[-1].line == 2
