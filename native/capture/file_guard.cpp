@@ -157,15 +157,10 @@ void cut() noexcept {
 }
 
 bool has_page(const void* at) noexcept {
-#if defined(MADV_POPULATE_READ)
     const ErrnoKept kept;
     auto* page = reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(at) & ~std::uintptr_t{4095});
-    const bool is_gone = raw::madvise(page, 4096, MADV_POPULATE_READ) != 0 && errno == EFAULT;
+    const bool is_gone = raw::madvise(page, 4096, raw::kPopulateRead) != 0 && errno == EFAULT;
     return !is_gone;
-#else
-    (void)at;
-    return true;
-#endif
 }
 
 bool program_action(const struct sigaction* action, struct sigaction* old, int* result) noexcept {

@@ -35,7 +35,7 @@ struct Shared {
 
 }  // namespace
 
-#if defined(__x86_64__)  // nowhere else are native stacks walked
+#if defined(__x86_64__) && defined(__GLIBC__)  // nowhere else are native stacks walked
 
 TEST_SUITE_BEGIN("threads");
 

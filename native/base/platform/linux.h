@@ -27,6 +27,9 @@
 
 namespace hiwater::raw {
 
+// MADV_POPULATE_READ and MADV_POPULATE_WRITE of Linux 5.14: the headers of musl and of older C libraries lack them.
+inline constexpr int kPopulateRead = 22, kPopulateWrite = 23;
+
 // Returns what the kernel does: a negative error number for a failure.
 inline long invoke(long number, long a, long b, long c, long d, long e, long f) noexcept {
 #if defined(__x86_64__)
@@ -145,13 +148,8 @@ inline bool copy_own(void* into, const void* from, std::size_t bytes) noexcept {
 // --- pages
 
 // Has the kernel put pages where all will be written soon. False on kernels before 5.14.
-inline bool put_pages([[maybe_unused]] void* at, [[maybe_unused]] std::size_t bytes) noexcept {
-#if defined(MADV_POPULATE_WRITE)
-    return raw::madvise(at, bytes, MADV_POPULATE_WRITE) == 0;
-#else
-    errno = EINVAL;
-    return false;
-#endif
+inline bool put_pages(void* at, std::size_t bytes) noexcept {
+    return raw::madvise(at, bytes, raw::kPopulateWrite) == 0;
 }
 // Pages of memory that is no file's go back to the kernel, and read as zeros. False where they are locked in memory.
 inline bool give_back(void* at, std::size_t bytes) noexcept { return raw::madvise(at, bytes, MADV_DONTNEED) == 0; }
