@@ -30,7 +30,7 @@ def wait(seconds):
     while time.time() < until:
         sum(range(500))
         time.sleep(0.001)
-def wait_until(happened):
+def wait_until(happened):  # it computes meanwhile: the engine looks for devices at an allocation
     until = time.time() + 60
     while not happened() and time.time() < until:
         wait(0.01)

@@ -45,32 +45,35 @@ int forbid_pending(void) { return filter_call(BY_PRCTL, SYS_rt_sigpending, SECCO
 
 int refuse(unsigned number) { return filter_call(BY_PRCTL, number, SECCOMP_RET_ERRNO | EPERM); }
 
-// Linux 4.18 does not know of them; what is used here is PAGEMAP_SCAN (6.7), MADV_POPULATE_… (5.14), close_range (5.9),
-// MREMAP_DONTUNMAP (5.7), openat2 (5.6), pidfd_open and clone3 (5.3).
-int older_kernel(void) {
-    enum { PAGEMAP_SCAN_ = 0xC0606610, MADVISE_POPULATE_READ = 22, MADVISE_POPULATE_WRITE = 23, DONTUNMAP = 4 };
+// One request of a call, by the lower half of an argument.
+static int refuse_request(unsigned number, unsigned argument, unsigned value, unsigned error) {
     struct sock_filter program[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_close_range, 14, 0),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clone3, 13, 0),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_pidfd_open, 12, 0),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_openat2, 11, 0),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_ioctl, 2, 0),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_madvise, 3, 0),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_mremap, 5, 7),
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[1])),  // the low half, as below
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, PAGEMAP_SCAN_, 7, 5),
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[2])),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, MADVISE_POPULATE_READ, 6, 0),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, MADVISE_POPULATE_WRITE, 5, 2),
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[3])),
-        BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, DONTUNMAP, 3, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 0, 3),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args) + 8 * argument),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, value, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | error),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOTTY),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EINVAL),
     };
     return install(BY_PRCTL, program, sizeof program / sizeof program[0]);
+}
+
+// What Linux 4.18 does not know, of what hiwater and the C library use. Filters add up.
+int older_kernel(void) {
+    static const unsigned later[] = {SYS_clone3, SYS_pidfd_open, SYS_openat2, SYS_close_range};
+    static const struct {
+        unsigned number, argument, value, error;
+    } requests[] = {
+        {SYS_ioctl, 1, 0xC0606610, ENOTTY},                                      // PAGEMAP_SCAN, 6.7
+        {SYS_madvise, 2, 22, EINVAL},       {SYS_madvise, 2, 23, EINVAL},        // MADV_POPULATE_READ and _WRITE, 5.14
+        {SYS_mremap, 3, 1 | 4, EINVAL},     {SYS_mremap, 3, 1 | 2 | 4, EINVAL},  // MREMAP_DONTUNMAP, 5.7
+    };
+    int error = 0;
+    for (size_t i = 0; i < sizeof later / sizeof later[0] && error == 0; ++i)
+        error = filter_call(BY_PRCTL, later[i], SECCOMP_RET_ERRNO | ENOSYS);
+    for (size_t i = 0; i < sizeof requests / sizeof requests[0] && error == 0; ++i)
+        error = refuse_request(requests[i].number, requests[i].argument, requests[i].value, requests[i].error);
+    return error;
 }
 
 // The kernel refuses it: the filter is none.
