@@ -499,6 +499,48 @@ def test_a_frame_in_the_place_of_one_that_raised_is_another(tmp_path: Path) -> N
     assert {tuple(frame.line for frame in stack.frames[-3:-1]) for stack in stacks} == lines
 
 
+def test_a_frame_in_the_place_of_one_whose_traceback_was_sampled_is_another(tmp_path: Path) -> None:
+    """As above, but in about one of 20 rounds the last sample before is the traceback of the larger frame, which is on
+    top then and still marked."""
+    recorded = run(
+        tmp_path,
+        """
+        raised, kept = ValueError(), dict.fromkeys(range(8000))
+        def leaf(size):
+            kept[size] = bytearray(20_000)
+            raise raised
+        def large(a, b, c, d, e, f, size):
+            return a, b, c, d, e, f, leaf(size)
+        def small(size):
+            kept[size] = bytearray(20_000)  # @small
+        def middle(size):
+            if size % 2:
+                large(1, 2, 3, 4, 5, 6, size)
+            else:
+                small(size)  # @middle
+        def outer(size):
+            try:
+                middle(size)
+            except ValueError:
+                middle(size + 1)  # @outer
+        def far_up(depth, size):
+            if depth:
+                far_up(depth - 1, size)
+            else:
+                outer(size)
+        def main():
+            for size in range(1, 4001, 2):
+                far_up(40, size)
+                raised.__traceback__ = None
+        """,
+        sample_bytes=1 << 10,
+    )
+    stacks = recorded.stacks("small", "python", "end")
+    assert sum(stack.bytes for stack in stacks) >= 2_000 * 20_000
+    lines = {(recorded.line("outer"), recorded.line("middle"))}
+    assert {tuple(frame.line for frame in stack.frames[-3:-1]) for stack in stacks} == lines
+
+
 @pytest.mark.parametrize("sample_bytes", [0, 1 << 18])
 def test_a_deep_stack_grows_unseen(tmp_path: Path, sample_bytes: int) -> None:
     """Between two recorded blocks hundreds of frames were added to others, which lie where others lay before, and were
