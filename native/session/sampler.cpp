@@ -71,42 +71,43 @@ Files g_files;
 class Requests {
 public:
     static constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
-    static constexpr std::int64_t kInAnyCase = std::int64_t{std::numeric_limits<std::uint32_t>::max()} * kPageBytes;
+    enum Wanted : std::uint32_t { kNothing, kBeforeRelease, kInAnyCase };  // kInAnyCase: however much memory there is
 
-    // For the program's threads. The estimate of resident memory takes what was allocated since the last sample as
-    // touched.
+    // For the program's threads. The estimate takes what was allocated since the last reading of resident memory as
+    // touched. So where it is high enough, resident memory is read.
     void ask(std::int64_t live_bytes, std::int64_t released_bytes) noexcept {
-        const std::int64_t estimate = not_live_.load(std::memory_order_relaxed) + live_bytes;
-        if (estimate < from_.load(std::memory_order_relaxed)) return;
+        const std::int64_t from = from_.load(std::memory_order_relaxed);
+        if (not_live_.load(std::memory_order_relaxed) + live_bytes < from) return;
+        const std::int64_t resident = process::resident_bytes();
+        not_live_.store(resident - live_bytes, std::memory_order_relaxed);
+        if (resident < from) return;
         std::int64_t highest = highest_.load(std::memory_order_relaxed);
-        while (highest < estimate && !highest_.compare_exchange_weak(highest, estimate, std::memory_order_relaxed)) {
+        while (highest < resident && !highest_.compare_exchange_weak(highest, resident, std::memory_order_relaxed)) {
         }
-        highest = std::max(highest, estimate);
-        if (estimate - released_bytes > highest - highest / 32) return;  // soon enough at a later release
-        request(estimate);
+        highest = std::max(highest, resident);
+        if (resident - released_bytes > highest - highest / 32) return;  // soon enough at a later release
+        request(kBeforeRelease);
     }
-    // The estimate is kInAnyCase for a snapshot that does not depend on how much memory there is.
-    void request(std::int64_t estimate) noexcept {
-        std::uint32_t none = 0;
-        if (!pages_.compare_exchange_strong(none, static_cast<std::uint32_t>(estimate / kPageBytes))) return;
+    void request(Wanted wanted) noexcept {
+        std::uint32_t none = kNothing;
+        if (!wanted_.compare_exchange_strong(none, wanted)) return;
         const std::uint64_t began = process::monotonic_ns();
         g_thread.wake();
         for (std::uint64_t waited = 0; waited < kMostWaitNs; waited = process::monotonic_ns() - began) {
-            const std::uint32_t pages = pages_.load(std::memory_order_acquire);
-            if (pages == 0) break;
+            if (pending() == kNothing) break;
             const timespec left{0, static_cast<long>(kMostWaitNs - waited)};
-            platform::wait_while(&pages_, pages, &left);
+            platform::wait_while(&wanted_, wanted, &left);
         }
-        pages_.store(0, std::memory_order_relaxed);
+        wanted_.store(kNothing, std::memory_order_relaxed);
         // On a busy machine a thread continues long after its wait is over. That is not the recorder's doing.
         waited_ns_.fetch_add(std::min(process::monotonic_ns() - began, kMostWaitNs), std::memory_order_relaxed);
     }
 
-    // For the sampler: the estimate of who waits, or 0.
-    std::int64_t pending() const noexcept { return pages_.load(std::memory_order_acquire) * kPageBytes; }
+    // For the sampler.
+    std::uint32_t pending() const noexcept { return wanted_.load(std::memory_order_acquire); }
     void answer() noexcept {
-        pages_.store(0, std::memory_order_release);
-        platform::wake(&pages_, 1);
+        wanted_.store(kNothing, std::memory_order_release);
+        platform::wake(&wanted_, 1);
     }
     // `from`: the resident memory from which on a request is worth its wait.
     void accept(std::int64_t from, std::int64_t not_live) noexcept {
@@ -123,9 +124,9 @@ public:
 
 private:
     static constexpr std::uint64_t kMostWaitNs = 50'000'000;
-    std::atomic<std::uint32_t> pages_{0};  // the estimate of who waits; 0: nobody waits
+    std::atomic<std::uint32_t> wanted_{kNothing};  // by who waits
     std::atomic<std::int64_t> from_{kNever}, highest_{0};
-    std::atomic<std::int64_t> not_live_{0};  // resident memory minus live bytes, at the last sample
+    std::atomic<std::int64_t> not_live_{0};  // resident memory minus live bytes, when it was last read
     std::atomic<std::uint64_t> waited_ns_{0};
 };
 
@@ -138,27 +139,24 @@ Requests g_requests;
 // left, the more memory must have grown.
 class ResidencySnapshots {
 public:
-    // `asked_bytes`: the estimate of a thread that waits to release memory, or 0.
-    void consider(Recorder& recorder, std::int64_t resident, std::int64_t asked_bytes) noexcept {
+    // `wanted`: what a thread waits for.
+    void consider(Recorder& recorder, std::int64_t resident, std::uint32_t wanted) noexcept {
         const std::uint64_t now = recorder.now_ns();
         if (height_ == 0) begin(resident);
-        if (asked_bytes == Requests::kInAnyCase) return take(recorder, resident);
+        if (wanted == Requests::kInAnyCase) return take(recorder, resident);
         if (resident > highest_ + kStir) {
             highest_ = resident;
             rose_ns_ = now;
         }
         const std::int64_t grown = resident - height_;
-        const bool rests = now - rose_ns_ >= kRestNs && asked_bytes == 0;
-        const bool ends = rests || asked_bytes != 0, falls = resident < highest_ - highest_ / kFall;
+        const bool rests = now - rose_ns_ >= kRestNs && wanted == Requests::kNothing;
+        const bool ends = rests || wanted == Requests::kBeforeRelease, falls = resident < highest_ - highest_ / kFall;
         const double affordable = affordable_of(resident, 0);
         const std::int64_t enough = ends    ? least_at_end(resident)
-                                    : falls ? least_growth(affordable_of(resident, kBurstOfFallsNs))
+                                    : falls ? least_growth(affordable_of(resident, kBurstOfFalls))
                                             : least_growth(affordable / kInsurance);
-        if (grown >= enough || (rests && affordable >= kAtRest && grown >= height_ / 100 + kLeastAtRest)) {
+        if (grown >= enough || (rests && affordable >= kAtRest && grown >= height_ / 100 + kLeastAtRest))
             take(recorder, resident);
-        } else if (resident < asked_bytes - asked_bytes / kStep) {  // the program did not touch all that it allocated
-            refused_ = std::max(refused_, asked_bytes);
-        }
     }
     // For a forked child, which knows what a snapshot costs.
     ResidencySnapshots for_child() const noexcept {
@@ -167,18 +165,19 @@ public:
         child.last_bytes_ = last_bytes_;
         return child;
     }
-    // The estimate of resident memory from which a thread is to ask before it releases memory.
+    // The resident memory from which on a thread is to ask before it releases some.
     std::int64_t asks_from(std::uint64_t now) const noexcept {
         const std::int64_t growth = least_at_end(height_);
         if (growth == kNever || g_requests.waited_ns() > kWaitBurstNs + now / 100) return Requests::kNever;
-        return std::max(height_ + growth, refused_ + refused_ / kStep);
+        return height_ + growth;
     }
 
 private:
     static constexpr std::int64_t kStep = 25, kStepOfOne = 5, kFall = 64, kLeastAtRest = 1 << 20, kStir = 64 << 10;
     static constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
-    static constexpr std::uint64_t kRestNs = 200 * kMillisecond, kWaitBurstNs = 200 * kMillisecond,
-                                   kBurstNs = 4 * kMillisecond, kBurstOfFallsNs = kBurstNs / 2;
+    // What may be read at once. Bytes, since a slow machine takes as much longer for a snapshot as for the program.
+    static constexpr std::int64_t kBurst = 256 << 20, kBurstOfFalls = kBurst / 8;
+    static constexpr std::uint64_t kRestNs = 200 * kMillisecond, kWaitBurstNs = 200 * kMillisecond;
     static constexpr std::uint64_t kShare = 100;
     static constexpr double kAtRest = 2, kInsurance = 8;
 
@@ -187,15 +186,18 @@ private:
         used_before_ns_ = process::process_ns();
     }
     // How many snapshots there is time for. They take time for each mapping, and for some pages.
-    double affordable_of(std::int64_t resident, std::uint64_t burst_ns) const noexcept {
-        const std::uint64_t all_ns = burst_ns + (process::process_ns() - used_before_ns_) / kShare;
-        const double left_ns = static_cast<double>(all_ns) - static_cast<double>(spent_ns_);
-        const double bytes = static_cast<double>(std::max(resident, last_bytes_) + last_bytes_) / 2;
-        return left_ns * static_cast<double>(last_bytes_) / (static_cast<double>(last_ns_) * bytes);
+    double affordable_of(std::int64_t resident, std::int64_t burst_bytes) const noexcept {
+        const double last_bytes = static_cast<double>(last_bytes_);
+        const double ns_of_byte = static_cast<double>(last_ns_) / last_bytes;
+        const double share_ns = static_cast<double>((process::process_ns() - used_before_ns_) / kShare);
+        const double left_ns =
+            share_ns + static_cast<double>(burst_bytes) * ns_of_byte - static_cast<double>(spent_ns_);
+        const double bytes = (std::max(static_cast<double>(resident), last_bytes) + last_bytes) / 2;
+        return left_ns / (ns_of_byte * bytes);
     }
     // Where a peak ends, one more is allowed than there is time for.
     std::int64_t least_at_end(std::int64_t resident) const noexcept {
-        return least_growth(affordable_of(resident, kBurstNs) + 1);
+        return least_growth(affordable_of(resident, kBurst) + 1);
     }
     // A twenty-fifth where there is time for five, a fifth for one, two fifths for a half.
     std::int64_t least_growth(double affordable) const noexcept {
@@ -206,7 +208,6 @@ private:
     }
     void take(Recorder& recorder, std::int64_t resident) noexcept {
         height_ = highest_ = resident;
-        refused_ = 0;
         g_requests.forget_highest();
         // Of the processor's time: on a busy machine a thread waits for its turn ten times as long as a snapshot takes.
         const std::uint64_t began_ns = process::thread_ns();
@@ -218,7 +219,6 @@ private:
 
     std::int64_t height_ = 0;   // at the last snapshot
     std::int64_t highest_ = 0;  // since
-    std::int64_t refused_ = 0;  // the highest estimate since that was wrong
     std::uint64_t rose_ns_ = 0, used_before_ns_ = 0, spent_ns_ = 0;
     std::uint64_t last_ns_ =
         kMillisecond;  // what the last one took, with that much resident; for the first one a guess
@@ -338,7 +338,7 @@ void run() {
     };
     while (sleep()) {
         now = recorder.now_ns();
-        const std::int64_t asked_bytes = g_requests.pending();
+        const std::uint32_t wanted = g_requests.pending();
         const capture::file_guard::OwnFaults faults;  // the capture may be truncated under us
         // Where the maximum has not risen since the recording began, it may be older. The kernel's peak is in /proc
         // then: reading it costs ten times a plain reading.
@@ -358,9 +358,9 @@ void run() {
             g_shared.note(own, now);
         recorder.note_pressure(now, sizes.address_space_bytes, g_shared.at(now, sizes.resident_bytes));
         recorder.note_collections(hw_full_collections());
-        g_snapshots.consider(recorder, sizes.resident_bytes, asked_bytes);
+        g_snapshots.consider(recorder, sizes.resident_bytes, wanted);
         recorder.leave_last_words();
-        if (asked_bytes != 0) g_requests.answer();
+        if (wanted != Requests::kNothing) g_requests.answer();
         g_requests.accept(g_snapshots.asks_from(now), sizes.resident_bytes - recorder.live_bytes());
         device_watch::request_if_due(now);
         holder_requests::consider();
