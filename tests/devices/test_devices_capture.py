@@ -194,6 +194,27 @@ print([t.usage.gpu[0].peak_bytes >> 20 for t in (a, b)], torch.cuda.max_memory_a
     assert capture.devices[0].peak_allocated_bytes == 700 * MIB
 
 
+def test_a_check_of_the_engine_while_a_scope_begins_leaves_it_its_peaks(tmp_path):
+    body = """
+import hiwater
+from hiwater.scopes.manager import SCOPE_MANAGER
+def create(name):
+    made = of_manager(name)
+    if name.endswith("allocated"):
+        wait(0.6)  # the engine checks five times a second
+    return made
+of_manager, SCOPE_MANAGER._create = SCOPE_MANAGER._create, create
+cuda.initialise(0)
+with hiwater.track("a") as a:
+    cuda[0].free(cuda[0].malloc(700 << 20))
+    wait_until(lambda: open_scopes() == 2)
+print(a.usage.gpu[0].peak_bytes >> 20, a.usage.gpu[0].exact)
+"""
+    capture, done = run(tmp_path, body)
+    assert done.stdout == "700 True\n"
+    assert capture.devices[0].peak_allocated_bytes == 700 * MIB
+
+
 _ASKED = """
 from hiwater.recording.device_sampler import DeviceSampler
 def asked(self):

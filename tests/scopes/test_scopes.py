@@ -246,6 +246,100 @@ def test_a_scope_begun_inside_a_reading_does_not_hang():
     assert figures(outer)["tape"][1] == 3
 
 
+class Interrupted(Tape):
+    """In each of its calls, other scopes may begin and end, as in a signal handler. A call that is interrupted has done
+    its work before, or does it afterwards."""
+
+    def __init__(self, name, interrupt):
+        self.interrupt = interrupt
+        super().__init__(name)
+
+    def open(self):
+        self.interrupt()
+        super().open()
+        self.interrupt()
+
+    def close(self):
+        self.interrupt()
+        super().close()
+        self.interrupt()
+
+    def read_and_reset(self):
+        self.interrupt()
+        found = super().read_and_reset()
+        self.interrupt()
+        return found
+
+
+def play_interrupted(seed, steps=40):
+    """As `play`, where each call of a meter may be interrupted: by one level of other scopes, which may stay open."""
+    chance = random.Random(seed)
+    values, running, finished, is_inside = {"a": 0, "b": 0}, [], [], False
+
+    def begin():
+        scope = Scope("", tuple(chance.sample(["a", "b"], chance.randint(1, 2))))
+        manager.enter(scope)
+        running.append((scope, {name: [values[name]] for name in scope.wanted}))
+
+    def end():
+        scope, seen = running.pop(chance.randrange(len(running)))
+        manager.exit(scope)
+        finished.append((scope, seen))
+
+    def move():
+        name = chance.choice("ab")
+        values[name] = chance.randint(0, 1000)
+        for tape in tapes[name]:
+            tape.move(values[name])
+        for _, seen in running:
+            if name in seen:
+                seen[name].append(values[name])
+
+    def interrupt():
+        nonlocal is_inside
+        if is_inside or chance.random() < 0.8:
+            return
+        is_inside = True
+        for _ in range(chance.randint(1, 3)):
+            end() if running and chance.random() < 0.4 else begin()
+        is_inside = False
+
+    def create(name):
+        made = Interrupted(name, interrupt)
+        made.value = made.mark = values[name]
+        interrupt()  # as an import may be
+        tapes[name].append(made)
+        return made
+
+    tapes = {"a": [], "b": []}
+    manager = ScopeManager(create=create)
+    for _ in range(steps):
+        step = chance.random()
+        if step < 0.25:
+            begin()
+        elif step < 0.45 and running:
+            end()
+        else:
+            move()
+    while running:
+        end()
+    assert all(tape.opened == 0 for made in tapes.values() for tape in made)
+    assert manager.open_scopes == 0
+    return finished
+
+
+def test_scopes_that_begin_and_end_in_the_middle_of_others_agree_with_the_model():
+    measured = 0
+    for seed in range(1500):
+        for scope, seen in play_interrupted(seed):
+            found = figures(scope)
+            assert found.keys() | scope.unmeasured.keys() == seen.keys(), seed
+            for name, figure in found.items():
+                assert figure == (seen[name][0], max(seen[name]), seen[name][-1]), seed
+            measured += len(found)
+    assert measured > 10_000
+
+
 def test_turns_measure_one_stretch_after_the_other_beside_other_scopes():
     for seed in range(300):
         chance = random.Random(seed)

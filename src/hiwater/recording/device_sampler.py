@@ -8,6 +8,7 @@ is lost between two samples.
 from __future__ import annotations
 
 import _thread
+import sys
 import time
 
 from hiwater._os.native import unrecorded
@@ -92,6 +93,10 @@ class DeviceSampler:
 
     def consider(self) -> bool:
         """Begin to measure if a device is in use; return whether one is."""
+        # This may come between two instructions of hiwater itself, and what they change is half changed.
+        manager = sys.modules.get("hiwater.scopes.manager")
+        if manager is not None and manager.SCOPE_MANAGER.is_busy_here:
+            return False
         return not is_import_under_way(self._core.DEVICE_LIBRARIES) and self._safely(self._consider)
 
     def finish(self) -> None:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 
 _MOST_SLOTS = 64
+_BUSY = "the scope began or ended in a signal handler or finaliser, which came while this was being read"
 
 
 class ScopeManager:
@@ -41,7 +42,9 @@ class ScopeManager:
     ) -> None:
         self._create = create
         self._list_devices = list_devices
-        # Re-entrant: a signal handler or a finaliser may begin a scope while its thread holds the lock.
+        # Re-entrant: a signal handler or a finaliser may begin or end a scope while its thread holds the lock. The
+        # interpreter runs it where a function is called, so each call may change what is here, but not a slot that
+        # `is_busy`: such a scope has no figure of it.
         self._lock = threading.RLock()
         self._epoch = 0
         self._slots: dict[tuple[str, int], Slot] = {}
@@ -54,6 +57,11 @@ class ScopeManager:
     @property
     def open_scopes(self) -> int:
         return len(self._open)
+
+    @property
+    def is_busy_here(self) -> bool:
+        """Whether this thread is inside the manager."""
+        return self._lock._is_owned()  # type: ignore[attr-defined,no-any-return]  # as threading.Condition asks
 
     def enter(self, scope: Scope) -> None:
         """Begin a scope; the current readings are its baseline. Raises MeterUnavailable for a meter that the scope
@@ -155,16 +163,21 @@ class ScopeManager:
             self._spent_ns += nanoseconds
 
     def _read_and_reset(self) -> None:
-        epoch = self._epoch
         enough = 2 * len(self._open) + 64
         me = get_ident()
-        for slot in self._active:
+        for slot in tuple(self._active):
             if slot.thread not in (0, me):
                 continue  # only the scopes of that thread read it
-            slot.read_and_reset(epoch)
+            if slot.users == 0 or slot.is_busy:
+                continue
+            slot.is_busy = True
+            try:
+                slot.read_and_reset(self._epoch)
+            finally:
+                slot.is_busy = False
             if len(slot.peaks.epochs) > enough:
                 slot.peaks.keep([scope.epoch for scope in self._open.values()])
-        self._epoch = epoch + 1
+        self._epoch += 1
 
     def _finish(self, scope: Scope, ended: Counters) -> None:
         scope.ended = ended
@@ -173,6 +186,9 @@ class ScopeManager:
             slot = figure.slot
             if slot.thread not in (0, me):
                 scope.unmeasured[slot.name] = "the scope was read in another thread than the one that began it"
+                continue
+            if slot.is_busy:
+                scope.unmeasured[slot.name] = _BUSY
                 continue
             figure.end = slot.now
             totals = slot.meter.totals() if figure.totals is not None else None
@@ -204,7 +220,6 @@ class ScopeManager:
                     continue
                 slot = self._slot(name, scope, required=False)
                 if slot is not None:
-                    slot.users += 1
                     scope.slots.append(slot)
                     scope.figures.append(MeterFigures(slot, came_late=True))
                     scope.unmeasured.pop("gpu", None)
@@ -222,18 +237,26 @@ class ScopeManager:
         try:
             for name in names:
                 slot = self._slot(name, scope, required=wanted is not None)
-                if slot is not None and slot not in slots:
+                if slot is None:
+                    continue
+                if slot in slots:
+                    slot.users -= 1
+                else:
                     slots.append(slot)
-                    slot.users += 1
         except MeterUnavailable:
             self._release(slots)
             raise
         return slots
 
     def _slot(self, name: str, scope: Scope, *, required: bool) -> Slot | None:
+        """The slot of a meter, with one user more; None where it cannot be measured."""
         key = (name, get_ident() if name in meters.PER_THREAD else 0)
         slot = self._slots.get(key)
+        if slot is not None and slot.is_busy:
+            scope.unmeasured[name] = _BUSY
+            return None
         if slot is not None and slot.users > 0:
+            slot.users += 1
             return slot
         reason = self._refused.get(name)
         if reason is not None and not required:
@@ -262,13 +285,19 @@ class ScopeManager:
         slot = self._slots.get(key)
         if slot is None:
             self._forget_threads()
-            slot = self._slots[key] = Slot(self._create(key[0]), key[1])
+            slot = self._slots.setdefault(key, Slot(self._create(key[0]), key[1]))
         if self._open:
             self._read_and_reset()  # opening one meter may disturb the peak of another
-        slot.meter.open()
-        slot.failed = ""
-        slot.disturbed_at = slot.risen_at = -1
-        self._active.append(slot)  # its next note covers the time before, and is older than any scope that uses it
+        if slot.users == 0:
+            slot.is_busy = True
+            try:
+                slot.meter.open()
+                slot.failed = ""
+                slot.disturbed_at = slot.risen_at = -1
+                self._active.append(slot)  # its next note covers the time before: it is older than what uses it
+            finally:
+                slot.is_busy = False
+        slot.users += 1
         return slot
 
     def _forget_threads(self) -> None:
@@ -280,12 +309,15 @@ class ScopeManager:
         for slot in slots:
             slot.users -= 1
             if slot.users == 0:
+                slot.is_busy = True
                 self._active.remove(slot)
                 slot.peaks.clear()
                 try:
                     slot.meter.close()
                 except Exception as error:  # noqa: BLE001 - the scope has ended, and has its figures
                     self._refused[slot.name] = f"{type(error).__name__}: {error}"
+                finally:
+                    slot.is_busy = False
 
     def _after_fork(self) -> None:
         self._lock = threading.RLock()  # another thread of the parent may have locked it

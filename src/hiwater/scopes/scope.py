@@ -53,7 +53,9 @@ class Slot:
     """A meter in use: its notes, the number of scopes that use it, and when its peak was last disturbed or
     unreadable."""
 
-    __slots__ = ("disturbed_at", "failed", "meter", "name", "now", "peaks", "risen_at", "thread", "users")
+    __slots__ = (
+        "disturbed_at", "failed", "is_busy", "meter", "name", "now", "peaks", "risen_at", "thread", "users",
+    )  # fmt: skip
 
     def __init__(self, meter: Meter, thread: int = 0) -> None:
         self.meter = meter
@@ -62,6 +64,8 @@ class Slot:
         self.name = meter.name
         self.peaks = Peaks()
         self.users = 0
+        self.is_busy = False
+        """Whether the meter is being opened, read or closed."""
         self.now = 0
         self.disturbed_at = self.risen_at = -1
         self.failed = ""
