@@ -166,8 +166,8 @@ private:
 
 inline constinit PutPages put_pages;
 
-// Has the kernel put pages where all will be written soon: one call instead of a fault for each. Returns whether it
-// did: older kernels refuse, and fault. `fresh_bytes` of them had no page before.
+// Puts pages where all will be written soon: where the kernel can, with one call instead of a fault for each. Returns
+// whether they are there. `fresh_bytes` of them had no page before.
 inline bool touch_pages(void* p, std::size_t bytes, std::size_t fresh_bytes) noexcept {
     const ErrnoKept kept;
     put_pages.begin_putting(fresh_bytes);

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 import hiwater
-from children import hiwater_command, run_hiwater
+from children import hiwater_command, run_hiwater, run_python
 from hiwater.analysis.check import measured
+from places import HELPERS
 from recording import child_environment, needs_engine
 
 pytestmark = needs_engine
@@ -73,6 +74,16 @@ def test_the_peak_is_the_plain_programs_wherever_the_tables_grow(tmp_path: Path,
     highest = int(capture.timeline.resident_bytes.max())
     assert highest <= resident.program_peak_bytes + resident.error_bytes
     assert capture.timeline.overhead_bytes.max() >= resident.overhead_bytes / 2
+
+
+def test_on_a_kernel_that_does_not_put_pages_ahead_it_is_known_as_well(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(f"{TELLS}{AT}\ntell()\n")
+    truth = plain_peak(program)
+    run = (HELPERS / "older_kernel.py", "-m", "hiwater", "run", "-q", "-o", tmp_path / "c.hiw", program)
+    assert run_python(*run, env=child_environment()).returncode == 0
+    resident = hiwater.open(tmp_path / "c.hiw").resident
+    assert abs(resident.program_peak_bytes - truth) <= resident.error_bytes < 4 * MIB, (resident, truth)
 
 
 def test_an_arena_that_was_given_back_before_the_peak_is_part_of_the_error(tmp_path: Path) -> None:

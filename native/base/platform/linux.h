@@ -147,9 +147,14 @@ inline bool copy_own(void* into, const void* from, std::size_t bytes) noexcept {
 
 // --- pages
 
-// Has the kernel put pages where all will be written soon. False on kernels before 5.14.
+// Puts pages where all will be written soon. Kernels before 5.14 do not do it in one call: there each page has its
+// fault now instead of later. What others write there meanwhile stays.
 inline bool put_pages(void* at, std::size_t bytes) noexcept {
-    return raw::madvise(at, bytes, raw::kPopulateWrite) == 0;
+    if (raw::madvise(at, bytes, raw::kPopulateWrite) == 0) return true;
+    if (errno != EINVAL) return false;
+    auto* const page = static_cast<unsigned char*>(at);
+    for (std::size_t i = 0; i < bytes; i += kPageBytes) __atomic_fetch_or(page + i, 0, __ATOMIC_RELAXED);
+    return true;
 }
 // Pages of memory that is no file's go back to the kernel, and read as zeros. False where they are locked in memory.
 inline bool give_back(void* at, std::size_t bytes) noexcept { return raw::madvise(at, bytes, MADV_DONTNEED) == 0; }
