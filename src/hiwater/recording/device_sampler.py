@@ -93,11 +93,13 @@ class DeviceSampler:
 
     def consider(self) -> bool:
         """Begin to measure if a device is in use; return whether one is."""
-        # This may come between two instructions of hiwater itself, and what they change is half changed.
+        if is_import_under_way(self._core.DEVICE_LIBRARIES):
+            return False
+        # The program may be inside the manager, where what it changes is half changed.
         manager = sys.modules.get("hiwater.scopes.manager")
         if manager is not None and manager.SCOPE_MANAGER.is_busy_here:
             return False
-        return not is_import_under_way(self._core.DEVICE_LIBRARIES) and self._safely(self._consider)
+        return self._safely(self._consider)
 
     def finish(self) -> None:
         """Take the last sample. A device that no check has found, because the program was too short, gets its
