@@ -93,13 +93,7 @@ class DeviceSampler:
 
     def consider(self) -> bool:
         """Begin to measure if a device is in use; return whether one is."""
-        if is_import_under_way(self._core.DEVICE_LIBRARIES):
-            return False
-        # The program may be inside the manager, where what it changes is half changed.
-        manager = sys.modules.get("hiwater.scopes.manager")
-        if manager is not None and manager.SCOPE_MANAGER.is_busy_here:
-            return False
-        return self._safely(self._consider)
+        return not is_import_under_way(self._core.DEVICE_LIBRARIES) and self._safely(self._consider)
 
     def finish(self) -> None:
         """Take the last sample. A device that no check has found, because the program was too short, gets its
@@ -131,6 +125,10 @@ class DeviceSampler:
             self._write(sampled, sampled.now, sampled.now, UNKNOWN)
 
     def _consider(self) -> bool:
+        # The program may be inside the manager, where what it changes is half changed.
+        manager = sys.modules.get("hiwater.scopes.manager")
+        if manager is not None and manager.SCOPE_MANAGER.is_busy_here:
+            return False
         from hiwater.meters import device_names
 
         if self._on_check is not None:
