@@ -1,5 +1,14 @@
 #include "base/pages.h"
 
+#if defined(__linux__)
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#endif
+
+#include <cerrno>
+#include <cstddef>
 #include <iterator>
 #include <set>
 #include <vector>
@@ -167,6 +176,53 @@ TEST_CASE("spare room is given in parts, once, and filled up again") {
     CHECK(room.bytes() == 0);
     CHECK_FALSE(room.give(kPage));
 }
+
+#if defined(__linux__)
+
+namespace {
+
+// As on kernels before 5.14.
+bool refuse_to_put_pages() {
+    sock_filter program[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_madvise, 0, 3),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, args[2])),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, raw::kPopulateWrite, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EINVAL),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    const sock_fprog filter{std::size(program), program};
+    return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0;
+}
+
+}  // namespace
+
+TEST_CASE("pages are put, and keep what is in them, where the kernel does not do it in one call") {
+    constexpr std::size_t kPages = 64;
+    constexpr int kNoFilter = 77;
+    auto* const at = static_cast<unsigned char*>(map_pages(kPages * kPage));
+    REQUIRE(at != nullptr);
+    at[3 * kPage] = 7;
+    const std::int64_t before = put_pages.least();
+    const int ended = in_child([&] {
+        if (!refuse_to_put_pages()) return kNoFilter;
+        if (raw::madvise(at, kPage, raw::kPopulateWrite) != -1) return 1;
+        if (!touch_pages(at, kPages * kPage, (kPages - 1) * kPage)) return 2;
+        unsigned char there[kPages];
+        if (raw::mincore(at, kPages * kPage, there) != 0) return 3;
+        for (const unsigned char page : there)
+            if ((page & 1) == 0) return 4;
+        if (put_pages.least() - before != static_cast<std::int64_t>((kPages - 1) * kPage)) return 5;
+        return at[3 * kPage] == 7 && at[0] == 0 ? 0 : 6;
+    });
+    if (ended == kNoFilter)
+        MESSAGE("no filter of system calls can be installed here");
+    else
+        CHECK(ended == 0);
+    unmap_pages(at, kPages * kPage);
+}
+
+#endif
 
 TEST_SUITE_END();
 
