@@ -94,9 +94,10 @@ public:
         const std::uint64_t began = process::monotonic_ns();
         g_thread.wake();
         for (std::uint64_t waited = 0; waited < kMostWaitNs; waited = process::monotonic_ns() - began) {
-            if (pending() == kNothing) break;
+            const std::uint32_t now = pending();
+            if (now == kNothing) break;
             const timespec left{0, static_cast<long>(kMostWaitNs - waited)};
-            platform::wait_while(&wanted_, wanted, &left);
+            platform::wait_while(&wanted_, now, &left);
         }
         wanted_.store(kNothing, std::memory_order_relaxed);
         // On a busy machine a thread continues long after its wait is over. That is not the recorder's doing.
@@ -213,7 +214,7 @@ private:
         const std::uint64_t began_ns = process::thread_ns();
         recorder.take_residency_snapshot();
         last_ns_ = std::max<std::uint64_t>(process::thread_ns() - began_ns, 1);
-        last_bytes_ = resident;
+        last_bytes_ = std::max<std::int64_t>(resident, 1);
         spent_ns_ += last_ns_;
     }
 

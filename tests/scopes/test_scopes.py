@@ -2,6 +2,7 @@
 scopes."""
 
 import asyncio
+import os
 import random
 import threading
 
@@ -338,6 +339,33 @@ def test_scopes_that_begin_and_end_in_the_middle_of_others_agree_with_the_model(
                 assert figure == (seen[name][0], max(seen[name]), seen[name][-1]), seed
             measured += len(found)
     assert measured > 10_000
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_the_child_of_a_fork_measures_what_another_thread_was_reading():
+    class Slow(Tape):
+        def read_and_reset(self):
+            if threading.current_thread() is not threading.main_thread():
+                reads.set()
+                go_on.wait(60)
+            return super().read_and_reset()
+
+    reads, go_on, tape = threading.Event(), threading.Event(), Slow()
+    manager = manager_over(tape)
+    manager.enter(Scope("", ("tape",)))
+    thread = threading.Thread(target=manager.enter, args=(Scope("", ("tape",)),))
+    thread.start()
+    assert reads.wait(60)
+    child = os.fork()
+    if child == 0:
+        inner = Scope("", ("tape",))
+        manager.enter(inner)
+        tape.move(7)
+        manager.exit(inner)
+        os._exit(0 if figures(inner) == {"tape": (0, 7, 7)} else 1)
+    go_on.set()
+    thread.join(60)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def test_turns_measure_one_stretch_after_the_other_beside_other_scopes():

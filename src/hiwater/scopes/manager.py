@@ -321,6 +321,8 @@ class ScopeManager:
 
     def _after_fork(self) -> None:
         self._lock = threading.RLock()  # another thread of the parent may have locked it
+        for slot in self._slots.values():
+            slot.is_busy = False  # that thread may have been reading it
         for slot in self._active:
             slot.meter.forked()
         me = get_ident()
