@@ -277,7 +277,8 @@ static inline __attribute__((always_inline)) hw_slot* walk_to_the_join(hw_memo* 
     }
     memo->depth = depth;
     slot = memo->slots + depth;
-    /* Nor does a tag in the top frame say anything: it runs, or another one was made in its place. */
+    /* Where the tag lies deep, one near the top is better. In the top frame it says nothing: that frame runs, or
+     * another one was made in its place. */
     const int64_t above = slot - memo->lowest - 1;
     if (above == 0 || above >= kDeep) memo->ends_as_before = 0;
     for (const hw_frame* fresh = top; fresh != f; fresh = fresh->previous) slot_fill(--slot, fresh);

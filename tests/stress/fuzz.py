@@ -360,11 +360,7 @@ class Reader:
         for number, words in enumerate(VIEWS):  # they import what they need
             (place / str(number)).mkdir()
             self._problem(Mutant(originals.run, originals.run, "", words, out=place / str(number) / "out.hiw"))
-        # What the process that forked this one held is not of the mutants: to collect it each time took ten times as
-        # long as to read one.
-        gc.collect()
-        gc.freeze()
-        self._held = _resident("RSS")
+        gc.freeze()  # to collect what a test process holds takes ten times as long as to read a mutant
         taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (taken + 3 * MOST_BYTES, resource.RLIM_INFINITY))
         signal.signal(signal.SIGVTALRM, self._too_long)
@@ -375,12 +371,12 @@ class Reader:
 
     def read(self, number: int, seed: int) -> Result:
         mutant = self._originals.mutant(number, seed, self._place / "mutant")
-        if _resident("RSS") - self._held > MOST_BYTES // 2:
+        if _resident("RSS") > MOST_BYTES // 2:
             gc.collect()  # of the mutants before, which no report on one capture has
         Path("/proc/self/clear_refs").write_text("5")  # resets the peak
         begun = time.process_time()
         problem = self._problem(mutant)
-        seconds, peak = time.process_time() - begun, _resident("HWM") - self._held
+        seconds, peak = time.process_time() - begun, _resident("HWM")
         if not problem and seconds > MOST_SECONDS:
             problem = f"{seconds:.1f} s of processor time"
         if not problem and peak > MOST_BYTES:

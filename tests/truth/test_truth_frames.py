@@ -457,20 +457,22 @@ def test_a_program_run_by_the_command(tmp_path: Path, sample: list[str]) -> None
         assert found == expected
 
 
-def test_a_frame_in_the_place_of_one_that_raised_is_another(tmp_path: Path) -> None:
-    """The larger one was left by an exception, so nothing was written over what marked it as not having run. Nothing is
-    looked at before the smaller one allocates: such small objects are hardly ever in a sample."""
+def stacks_in_the_place_of_one_that_raised(
+    folder: Path, size: str, calls: list[str], sample_bytes: int
+) -> list[naive_reader.Stack]:
+    """The stacks of blocks of a small frame, each made where a larger one was left by an exception. `size` is the text
+    of each block's size, `calls` the lines that call `far_up`."""
     recorded = run(
-        tmp_path,
-        """
-        raised, kept = ValueError(), dict.fromkeys(range(8))
+        folder,
+        f"""
+        raised, kept = ValueError(), dict.fromkeys(range(8_000))
         def leaf(size):
-            kept[size] = bytearray(size)  # @leaf
+            kept[size] = bytearray({size})  # @leaf
             raise raised
         def large(a, b, c, d, e, f, size):
             return a, b, c, d, e, f, leaf(size)
         def small(size):
-            kept[size] = bytearray(size)  # @small
+            kept[size] = bytearray({size})  # @small
         def middle(size):
             if size % 2:
                 large(1, 2, 3, 4, 5, 6, size)
@@ -487,58 +489,31 @@ def test_a_frame_in_the_place_of_one_that_raised_is_another(tmp_path: Path) -> N
             else:
                 outer(size)
         def main():
-            far_up(40, 1_000_001)
-            far_up(40, 2_000_001)
+            {(chr(10) + " " * 12).join(calls)}
         """,
-        sample_bytes=1 << 18,
+        sample_bytes,
     )
     stacks = recorded.stacks("small", "python", "end")
-    header = 32 if sys.version_info >= (3, 15) else 0  # of the bytes object that a bytearray has there
-    assert sum(stack.bytes for stack in stacks) == 1_000_003 + 2_000_003 + 2 * header
     lines = {(recorded.line("outer"), recorded.line("middle"))}
     assert {tuple(frame.line for frame in stack.frames[-3:-1]) for stack in stacks} == lines
+    return stacks
+
+
+def test_a_frame_in_the_place_of_one_that_raised_is_another(tmp_path: Path) -> None:
+    """The larger one was left by an exception, so nothing was written over what marked it as not having run. Nothing is
+    looked at before the smaller one allocates: such small objects are hardly ever in a sample."""
+    calls = ["far_up(40, 1_000_001)", "far_up(40, 2_000_001)"]
+    stacks = stacks_in_the_place_of_one_that_raised(tmp_path, "size", calls, sample_bytes=1 << 18)
+    header = 32 if sys.version_info >= (3, 15) else 0  # of the bytes object that a bytearray has there
+    assert sum(stack.bytes for stack in stacks) == 1_000_003 + 2_000_003 + 2 * header
 
 
 def test_a_frame_in_the_place_of_one_whose_traceback_was_sampled_is_another(tmp_path: Path) -> None:
     """As above, but in about one of 20 rounds the last sample before is the traceback of the larger frame, which is on
     top then and still marked."""
-    recorded = run(
-        tmp_path,
-        """
-        raised, kept = ValueError(), dict.fromkeys(range(8000))
-        def leaf(size):
-            kept[size] = bytearray(20_000)
-            raise raised
-        def large(a, b, c, d, e, f, size):
-            return a, b, c, d, e, f, leaf(size)
-        def small(size):
-            kept[size] = bytearray(20_000)  # @small
-        def middle(size):
-            if size % 2:
-                large(1, 2, 3, 4, 5, 6, size)
-            else:
-                small(size)  # @middle
-        def outer(size):
-            try:
-                middle(size)
-            except ValueError:
-                middle(size + 1)  # @outer
-        def far_up(depth, size):
-            if depth:
-                far_up(depth - 1, size)
-            else:
-                outer(size)
-        def main():
-            for size in range(1, 4001, 2):
-                far_up(40, size)
-                raised.__traceback__ = None
-        """,
-        sample_bytes=1 << 10,
-    )
-    stacks = recorded.stacks("small", "python", "end")
+    calls = ["for size in range(1, 4001, 2): far_up(40, size); raised.__traceback__ = None"]
+    stacks = stacks_in_the_place_of_one_that_raised(tmp_path, "20_000", calls, sample_bytes=1 << 10)
     assert sum(stack.bytes for stack in stacks) >= 2_000 * 20_000
-    lines = {(recorded.line("outer"), recorded.line("middle"))}
-    assert {tuple(frame.line for frame in stack.frames[-3:-1]) for stack in stacks} == lines
 
 
 @pytest.mark.parametrize("sample_bytes", [0, 1 << 18])
