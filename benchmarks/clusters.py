@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import os
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -21,6 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests" / "helpers"))
 from page import in_browser  # noqa: E402 - after the path of the tests' helpers
+from run import measure  # noqa: E402
 
 from large_captures import of_worker  # noqa: E402 - the tests' helpers are no package
 
@@ -35,16 +34,11 @@ with JobCaptures(sys.argv[2], engine="test") as job:
 """
 
 
-def measured(*command: str) -> tuple[float, int]:
+def measured(*words: str) -> tuple[float, int]:
     """Processor seconds and peak resident bytes of a Python process of its own."""
-    with subprocess.Popen(
-        [sys.executable, *command], env={**os.environ, "PYTHONPATH": str(ROOT / "src")}, stdout=subprocess.DEVNULL
-    ) as process:
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise SystemExit(f"{command[0]} failed")
-    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024
+    with tempfile.TemporaryDirectory() as folder:
+        found = measure([sys.executable, *words], Path(folder))
+    return found.cpu_seconds, found.peak_rss_bytes
 
 
 def main() -> None:

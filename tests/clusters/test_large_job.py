@@ -4,8 +4,6 @@ same as with all in memory."""
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from functools import partial
 from pathlib import Path
 
@@ -18,6 +16,7 @@ from hiwater.capture.in_memory import MOST_BYTES, TablesInMemory
 from hiwater.cli import main
 from hiwater.errors import CorruptCapture
 from large_captures import of_worker
+from peak_memory import peak_of_command
 
 STACKS = 40_000
 FORMATS = ("text", "json", "html", "markdown", "csv", "speedscope", "collapsed", "table")
@@ -79,27 +78,15 @@ def test_a_capture_that_was_replaced_is_not_taken_for_the_one_that_was_read(
         _ = first.peak
 
 
-def peak_memory(*words: str) -> int:
-    """The peak resident memory of a report, in bytes."""
-    with subprocess.Popen(
-        [sys.executable, "-m", "hiwater", "report", *words], stdout=subprocess.DEVNULL,
-        env={**os.environ, "OPENBLAS_NUM_THREADS": "1"}
-    ) as process:  # fmt: skip
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-    assert process.returncode == 0
-    return usage.ru_maxrss * 1024
-
-
 @pytest.mark.grid
 @pytest.mark.parametrize("words", [("--no-pager",), ("--html", "-o", os.devnull)])
 def test_one_capture_more_takes_little_memory(tmp_path: Path, words: tuple[str, ...]) -> None:
     few, many = 24, 48  # the tables of 15 have room
     place = job(tmp_path / "job", many, STACKS)
-    with_all = peak_memory(str(place), *words)
+    with_all = peak_of_command("report", str(place), *words)
     for number in range(few, many):
         (place / f"{number:04}.hiw").unlink()
-    assert with_all - peak_memory(str(place), *words) < (many - few) * MOST_FOR_ONE_MORE
+    assert with_all - peak_of_command("report", str(place), *words) < (many - few) * MOST_FOR_ONE_MORE
 
 
 def test_of_too_many_call_paths_those_that_hold_least_are_counted_at_their_callers(

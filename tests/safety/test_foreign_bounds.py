@@ -11,8 +11,6 @@ import pickle
 import re
 import resource
 import struct
-import subprocess
-import sys
 import time
 import zipfile
 from collections.abc import Iterator
@@ -41,6 +39,7 @@ from hiwater.report.html import page
 from hiwater.report.request import Report
 from hiwater.report.text import full
 from page_reader import Page
+from peak_memory import peak_of_command
 from places import ROOT
 
 LITTLE = 48 << 20
@@ -185,13 +184,7 @@ def test_a_reader_takes_a_small_multiple_of_the_tables(words: list[str], most: i
     }
     taken = []
     for capture in (small_one, large):
-        command = [*(named.get(word, word) for word in words), str(capture)]
-        source = (
-            f"import sys; from hiwater import cli; code = cli.main({command!r}); sys.stdout.flush(); import re, "
-            "os; os.write(2, re.search(rb'VmHWM:\\s+(\\d+)', open('/proc/self/status', 'rb').read())[1])"
-        )
-        done = subprocess.run([sys.executable, "-c", source], capture_output=True, check=True)
-        taken.append(int(done.stderr.split()[-1]) << 10)
+        taken.append(peak_of_command(*(named.get(word, word) for word in words), str(capture)))
         large.with_name("out.hiw").unlink(missing_ok=True)
     assert taken[1] - taken[0] <= most * tables
 

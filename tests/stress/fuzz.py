@@ -360,7 +360,6 @@ class Reader:
         for number, words in enumerate(VIEWS):  # they import what they need
             (place / str(number)).mkdir()
             self._problem(Mutant(originals.run, originals.run, "", words, out=place / str(number) / "out.hiw"))
-        gc.freeze()  # to collect what a test process holds takes ten times as long as to read a mutant
         taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (taken + 3 * MOST_BYTES, resource.RLIM_INFINITY))
         signal.signal(signal.SIGVTALRM, self._too_long)
@@ -461,6 +460,22 @@ def read_mutants(folder: Path, count: int, seed: int, workers: int, *, is_talkin
     return whole
 
 
+def read_in_this_process(folder: str, place: str, numbers: range, seed: int, is_talking: bool) -> None:
+    """What a `Worker` starts. The number that is being read, and the result so far, are in files of `place`."""
+    warnings.simplefilter("error")
+    os.chdir(place)
+    reader, whole, begun = Reader(Originals(Path(folder)), Path(place)), Result(), time.monotonic()
+    for number in numbers:
+        Path("number").write_text(str(number))
+        found = reader.read(number, seed)
+        whole.add(found)
+        if is_talking and (found.failures or whole.count % 1000 == 0):
+            print(*found.failures, f"{time.monotonic() - begun:.0f} s: {whole}", flush=True)
+        Path("result").write_bytes(pickle.dumps(whole))
+        if len(whole.failures) >= MOST_FAILURES:
+            break
+
+
 class Worker:
     """A process that reads mutants. If one of them ends it, or it waits for ever, another goes on with the next."""
 
@@ -469,50 +484,28 @@ class Worker:
         self._start()
 
     def _start(self) -> None:
+        """Not by a fork: what the process that starts it holds would be part of each mutant's peak."""
         self._place = Path(tempfile.mkdtemp(dir=self._folder))
-        self._child = os.fork()
-        if self._child == 0:
-            code = 1
-            try:
-                self._work()
-                code = 0
-            except BaseException:  # noqa: BLE001 - it must not go on in the parent's code
-                traceback.print_exc()
-            finally:
-                os._exit(code)
-
-    def _work(self) -> None:
-        warnings.simplefilter("error")
-        os.chdir(self._place)
         (self._place / "result").write_bytes(pickle.dumps(Result()))
-        reader, whole, begun = Reader(Originals(self._folder), self._place), Result(), time.monotonic()
-        for number in self._numbers:
-            (self._place / "number").write_text(str(number))
-            found = reader.read(number, self._seed)
-            whole.add(found)
-            if self._is_talking and (found.failures or whole.count % 1000 == 0):
-                print(*found.failures, f"{time.monotonic() - begun:.0f} s: {whole}", flush=True)
-            (self._place / "result").write_bytes(pickle.dumps(whole))
-            if len(whole.failures) >= MOST_FAILURES:
-                break
+        of = [str(self._folder), str(self._place), self._numbers, self._seed, self._is_talking]
+        program = f"import fuzz; fuzz.read_in_this_process(*{of!r})"
+        self._process = subprocess.Popen([sys.executable, "-c", program], cwd=Path(__file__).parent)
 
     def is_running(self, whole: Result) -> bool:
         """Add to `whole` what it found, if it has ended."""
-        ended, status = os.waitpid(self._child, os.WNOHANG)
+        code = self._process.poll()
         at = self._place / "number"
-        if not ended and at.exists() and time.time() - at.stat().st_mtime > MOST_WAIT_SECONDS:
-            fields = process_identity.stat_fields(self._child)
+        if code is None and at.exists() and time.time() - at.stat().st_mtime > MOST_WAIT_SECONDS:
+            fields = process_identity.stat_fields(self._process.pid)
             if fields and fields[process_identity.STATE] == b"S":  # not one that other work keeps from a processor
-                os.kill(self._child, signal.SIGKILL)
-        if not ended:
+                self._process.kill()
+        if code is None:
             return True
         whole.add(pickle.loads((self._place / "result").read_bytes()))
-        if not status:
+        if code == 0:
             return False
         last = int(at.read_text()) if at.exists() else self._numbers[-1]
-        whole.failures.append(
-            f"{self._seed}/{last}: it ended its reader, or made it wait ({os.waitstatus_to_exitcode(status)})"
-        )
+        whole.failures.append(f"{self._seed}/{last}: it ended its reader, or made it wait ({code})")
         self._numbers = range(last + self._numbers.step, self._numbers.stop, self._numbers.step)
         if self._numbers and len(whole.failures) < MOST_FAILURES:
             self._start()
