@@ -81,10 +81,7 @@ bool Relatives::read_if_due(Recorder& recorder, std::uint64_t now, process::Shar
     spent_ns_ += checked_ns;
     const bool is_soon = now >= read_from_ns_ || news_ * kFewMore >= pages_;
     const bool is_own_known = is_due && is_soon && read(recorder, now, own);
-    if (!is_own_known && (copied_ - told_) * kFewCopied >= pages_) {
-        recorder.note_relative({now, 0, copied_ * static_cast<std::int64_t>(kPage), 0, 0, 0, 0, 0});
-        told_ = copied_;
-    }
+    if (!is_own_known && (copied_ - told_) * kFewCopied >= pages_) tell_copied(recorder, now);
     if (is_own_known) read_from_ns_ = now + kPause * last_ns_;
     const std::uint64_t pause_ns = checked_ns * (spent_ns_ < kBurstNs ? kBurstPause : 2 * kShare);
     next_ns_ = now + std::max({kLeastPauseNs, now / 512, pause_ns});
@@ -100,7 +97,7 @@ void Relatives::read_last(Recorder& recorder, std::uint64_t now) noexcept {
 bool Relatives::read(Recorder& recorder, std::uint64_t now, process::Shared* own) noexcept {
     if (spent_ns_ + last_ns_ > kBurstNs + now / kShare) return false;
     const std::uint64_t began_ns = process::thread_ns();
-    bool is_own_known = false, is_delayed = false;
+    bool is_own_known = false, has_read = false, is_delayed = false;
     for (int i = 0; i < count_; ++i) {
         process::Shared shared;
         const std::uint64_t from = recorder.now_ns(), used_ns = process::thread_ns();
@@ -112,19 +109,27 @@ bool Relatives::read(Recorder& recorder, std::uint64_t now, process::Shared* own
             continue;
         }
         of_[i].note_reading((shared.resident_bytes - shared.private_bytes) / static_cast<std::int64_t>(kPage), now);
+        has_read = true;
         if (i == 0) is_own_known = true, *own = shared;
         recorder.note_relative({until, shared.resident_bytes, shared.excess_bytes,
                                 shared.resident_bytes - shared.private_bytes, shared.mapped_bytes,
                                 shared.mapped_excess_bytes, static_cast<std::uint32_t>(processes_[i]), 0});
     }
+    // What those that were not read have copied is counted from the reading before on, not from this one.
+    if (is_delayed && copied_ > told_) tell_copied(recorder, now);
     last_count_ = count_;
     read_pages_ = pages_;
-    copied_ = news_ = told_ = 0;
+    if (has_read) copied_ = news_ = told_ = 0;
     are_others_ = is_delayed;  // then they are read again
     last_ns_ = process::thread_ns() - began_ns;
     spent_ns_ += last_ns_;
     calm_until_ns_ = now + kCalmShare * last_ns_;
     return is_own_known;
+}
+
+void Relatives::tell_copied(Recorder& recorder, std::uint64_t now) noexcept {
+    recorder.note_relative({now, 0, copied_ * static_cast<std::int64_t>(kPage), 0, 0, 0, 0, 0});
+    told_ = copied_;
 }
 
 }  // namespace hiwater

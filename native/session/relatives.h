@@ -51,6 +51,7 @@ private:
     void find() noexcept;
     bool have_changed() noexcept;
     bool read(Recorder& recorder, std::uint64_t now, process::Shared* own) noexcept;
+    void tell_copied(Recorder& recorder, std::uint64_t now) noexcept;
 
     pid_t processes_[kMost], before_[kMost];  // this one first
     std::uint64_t started_[kMost];            // in ticks

@@ -519,7 +519,7 @@ def test_the_recorders_thread_of_a_forked_child_begins_once_the_child_is_worth_i
     assert age_at_begin(0) >= 0.095  # it was read just before
     ages = []
     # On a busy machine a child may be older when it has its turn.
-    while len(ages) < 10 and min(ages, default=1.0) >= 0.095:
+    while len(ages) < 60 and min(ages, default=1.0) >= 0.095:
         ages.append(age_at_begin(32))
     assert 0.015 <= min(ages) < 0.095
 
@@ -550,8 +550,8 @@ def test_the_recorders_thread_begins_in_a_forked_child_that_makes_few_objects_an
 ) -> None:
     (tmp_path / "grows.py").write_text(GROWS)
 
-    ages = []
-    while len(ages) < 10 and min(ages, default=1.0) >= 0.095:
+    ages = []  # on a busy machine a child may be older
+    while len(ages) < 60 and min(ages, default=1.0) >= 0.095:
         run_hiwater("run", "-q", *options, "-o", "run.hiw", "grows.py", kind, folder=tmp_path, check=True)
         ages.append(float((tmp_path / "age").read_text()))
     assert min(ages) < 0.095

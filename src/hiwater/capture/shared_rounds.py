@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from hiwater.capture.model import Capture
 from hiwater.capture.paths import Ints
 from hiwater.capture.tracks import Seen, Track, span
+
+_APART_NS = 10_000_000
+"""Readings of one round follow each other sooner. Rounds begin twice as far apart, or farther; some of their readings
+are missing where the machine is busy."""
 
 
 class Rounds:
@@ -30,7 +34,7 @@ class Rounds:
         at, pids, is_own = at[order], pids[order], is_own[order]
         begins, read = list[int](), set[int]()
         for place, (pid, is_reader) in enumerate(zip(pids.tolist(), is_own.tolist(), strict=True)):
-            if is_reader or pid in read or not place:
+            if is_reader or pid in read or not place or at[place] - at[place - 1] >= _APART_NS:
                 begins.append(place)
                 read = set()
             read.add(pid)
@@ -44,20 +48,55 @@ class Rounds:
         rounds = np.append([0], self.at_ns)[after]
         self.copied_since: Ints = np.maximum(rounds, np.append(times[:1], times[:-1])) + 1
 
-    def excess(self, members: Sequence[Sharer]) -> tuple[Ints, Ints]:
-        """The times of those rounds in which all were read, and the sum of what others count of the anonymous memory of
-        each. On a busy machine some are not read: it is known if they were read, by themselves or others, since the
-        last fork or end."""
-        total, is_known = np.zeros(len(self.at_ns), np.int64), np.ones(len(self.at_ns), np.bool_)
+    def excess(self, members: Sequence[Sharer], lost: Sequence[tuple[Ints, Ints]]) -> tuple[Ints, Ints, Ints]:
+        """The times of those rounds in which all were read; the sum of what others count of the anonymous memory of
+        each; and by how much that is too high, at most. `lost` has times of each member, and how much less it shares
+        then than before, at most.
+
+        On a busy machine some are not read: it is known if they were read, by themselves or others, since the last fork
+        or end. By what others share less since that reading, they may share less, too. Of two processes, each shares
+        as much as the other one.
+        """
+        total, present, highest, of_highest, found_before, most_fallen, most_lost, latest = np.zeros(
+            (8, len(self.at_ns)), np.int64
+        )
+        is_known = np.ones(len(self.at_ns), np.bool_)
         changes = np.sort(np.array([0, *(at for one in members for at in (one.at_ns[0], one.end_ns))], np.int64))
         last_change = changes[np.searchsorted(changes, self.at_ns, side="right") - 1]
-        for one in members:
-            first, last = np.searchsorted(self.at_ns, [one.at_ns[0], one.end_ns])
-            at, excess, _ = one.readings
-            place = np.searchsorted(at, self.at_ns[first:last], side="right")
-            total[first:last] += np.append([0], excess)[place]
-            is_known[first:last] &= np.append([-1], at)[place] >= last_change[first:last]
-        return self.at_ns[is_known], total[is_known]
+        own_lost = [_sums(*of) for of in lost]
+        falls = [  # up to its first reading, what it has lost itself
+            (one.falls[0], np.append(own(one.falls[0][:1]), one.falls[1][1:]))
+            for one, own in zip(members, own_lost, strict=True)
+        ]
+        fallen = _sums(*np.concatenate([self.copied, *falls], axis=1))
+        for one, own in zip(members, own_lost, strict=True):
+            alive = slice(*np.searchsorted(self.at_ns, [one.at_ns[0], one.end_ns]))
+            at, excess, _, read_ns = one.readings
+            rounds_ns = self.at_ns[alive]
+            place = np.searchsorted(at, rounds_ns, side="right")
+            found, at, read_ns = (np.append([first], of)[place] for first, of in ((0, excess), (-1, at), (-1, read_ns)))
+            since = np.minimum(found, fallen(rounds_ns) - fallen(at))
+            is_known[alive] &= read_ns >= last_change[alive]
+            total[alive] += found
+            present[alive] += 1
+            of_highest[alive] = np.where(found > highest[alive], since, of_highest[alive])
+            highest[alive] = np.maximum(highest[alive], found)
+            found_before[alive] += since
+            most_fallen[alive] = np.maximum(most_fallen[alive], fallen(rounds_ns) - fallen(at))
+            most_lost[alive] += np.minimum(found, own(rounds_ns) - own(at))
+            latest[alive] = np.maximum(latest[alive], at)
+        most_lost += np.minimum(found_before, most_fallen)
+        is_pair = (present == 2) & (latest == self.at_ns)
+        total -= np.where(is_pair, np.minimum(of_highest, 2 * highest - total), 0)
+        most_lost[is_pair] = 0
+        return self.at_ns[is_known], total[is_known], most_lost[is_known]
+
+
+def _sums(times: Ints, values: Ints) -> Callable[[Ints], Ints]:
+    """The sum of the values up to any times."""
+    order = np.argsort(times, kind="stable")
+    times, sums = times[order], np.append([0], np.cumsum(values[order]))
+    return lambda until: sums[np.searchsorted(times, until, side="right")]
 
 
 class Sharer:
@@ -92,15 +131,18 @@ class Sharer:
         self.mapped_excess: Ints = seen.mapped_excess_bytes[is_last]
         own_ns, own_excess, own_private = capture.shared_excess
         self.own_ns: Ints = start + own_ns
-        self.readings: Ints = self._readings(own_excess, own_private)
-        """Of all, by others or by itself, ascending: the times, what others count of its anonymous memory, and how much
-        of that it surely shared."""
+        self.readings: Ints = self._readings(own_excess, own_private, (start + seen.at_ns)[is_last])
+        """Of all, by others or by itself, ascending: the times, those of rounds where they are of one, what others
+        count of its anonymous memory, how much of that it surely shared, and when it was read."""
+        fallen = np.maximum(0, -np.diff(self.readings[1], prepend=0))
+        self.falls: Ints = np.stack([self.readings[0], fallen])
+        """The same times, and by how much the first of these figures has fallen since the reading before."""
 
-    def _readings(self, own_excess: Ints, own_private: Ints) -> Ints:
+    def _readings(self, own_excess: Ints, own_private: Ints, seen_ns: Ints) -> Ints:
         shared = np.append(self.shared_read - self.mapped_read, self.anonymous.at(self.own_ns) - own_private)
         at, excess = np.append(self.read_ns, self.own_ns), np.append(self.anonymous_excess, own_excess)
         order = np.argsort(at, kind="stable")
-        found: Ints = np.stack([at, excess, np.maximum(excess, shared)])[:, order]
+        found: Ints = np.stack([at, excess, np.maximum(excess, shared), np.append(seen_ns, self.own_ns)])[:, order]
         return found
 
 

@@ -73,25 +73,32 @@ def _families(captures: Sequence[Capture], parents: Sequence[int | None]) -> lis
 def _of_forks(members: Sequence[Sharer], rounds: Rounds) -> Track:
     changes = [_lost(one) for one in members]
     begin_ns = min(int(one.at_ns[0]) for one in members) - 1
-    rounds_ns, excess = rounds.excess(members)
-    changes.append((np.append([begin_ns], rounds_ns), *[np.zeros(1 + len(rounds_ns), np.int64)] * 4))
+    rounds_ns, excess, most_lost = rounds.excess(members, [(times, early) for times, _, _, early, *_ in changes])
+    changes.append((np.append([begin_ns], rounds_ns), *[np.zeros(1 + len(rounds_ns), np.int64)] * 6))
     told_ns, copied = rounds.copied
     none = np.zeros_like(copied)
-    changes += [(rounds.copied_since, none, none, copied, none), (told_ns, none, copied // 2, none, copied)]
-    times, shared, likely_lost, lost_early, lost_late = sums_over_time(changes)
+    changes += [
+        (rounds.copied_since, none, none, copied, none, none, none),
+        (told_ns, none, copied // 2, none, copied, copied, copied),
+    ]
+    times, shared, likely_lost, lost_early, lost_late, surely_lost, moved = sums_over_time(changes)
 
     number = np.searchsorted(rounds_ns, times, side="right")
     places = np.append([0], np.searchsorted(times, rounds_ns))
     # Before the first fork nothing is shared. What rises by more than forks is shared with processes without a capture.
     then = np.append([0], excess) - shared[places]
     then = np.minimum.accumulate(then) + shared[places]
-    before, after = places[number], places[np.minimum(number + 1, len(then) - 1)]
+    following = np.minimum(number + 1, len(then) - 1)
+    before, after = places[number], places[following]
     since = then[number] + shared - shared[before]
-    least, most, found = since - (lost_early - lost_early[before]), since, since - (likely_lost - likely_lost[before])
+    most_lost = np.append([0], most_lost)
+    least, most = since - (lost_early - lost_early[before]) - most_lost[number], since
+    found = since - (likely_lost - likely_lost[before])
     has_after = number < len(rounds_ns)
-    until = then[np.minimum(number + 1, len(then) - 1)] + shared - shared[after]
-    least = np.where(has_after, np.maximum(least, until), least)
-    most = np.where(has_after, np.minimum(most, until + lost_late[after] - lost_late), most)
+    until = then[following] + shared - shared[after]
+    least = np.where(has_after, np.maximum(least, until - most_lost[following]), least)
+    lost_until = np.minimum(lost_late[after] - surely_lost, moved[after] - moved)
+    most = np.where(has_after, np.minimum(most, until + lost_until), most)
     found = np.where(has_after, (found + until + likely_lost[after] - likely_lost) // 2, found)
     least, most = np.maximum(0, np.minimum(least, most)), np.maximum(0, np.maximum(least, most))
     return Track.of_counted_twice(times, np.clip(found, least, most), least, most, max(one.end_ns for one in members))
@@ -99,7 +106,7 @@ def _of_forks(members: Sequence[Sharer], rounds: Rounds) -> Track:
 
 def _lost(one: Sharer) -> tuple[Ints, ...]:
     """Times, and of each what a process shares more because it was forked then; and by how much it shares less
-    since, likely, and at most: as early as that may have been, and as late.
+    since, likely; at most, as early as that may have been, and as late; at least; and what may be part of it.
 
     A fork makes it share all that it has. At a reading its excess is known: of a page that it shares with one other
     process that is half of it.
@@ -125,27 +132,30 @@ def _lost(one: Sharer) -> tuple[Ints, ...]:
     copied = copied - copied[np.searchsorted(times, known[0])][of]
     early = np.minimum(given + copied, most_shared)
     late = np.minimum(given, most_shared) + np.minimum(copied, most_shared)  # it may have copied nothing
+    surely = np.maximum(0, given - base + most_shared) + np.minimum(copied, most_shared)
+    moved = given + np.minimum(copied, most_shared)
     likely = np.minimum(early, (given * (most_shared / np.maximum(1, base))).astype(np.int64) + copied // 2)
     is_first = np.diff(of, prepend=-1) != 0
-    likely, early, late = (
-        np.diff(column, prepend=0) + np.where(is_first, np.append([0], column[:-1]), 0)
-        for column in (likely, early, late)
+    likely, early, late, surely, moved = (
+        np.diff(column, prepend=0) + np.where(is_first, np.append([0], until[:-1]), 0)
+        for column, until in ((likely, likely), (early, early), (late, late), (surely, late), (moved, moved))
     )
     shared = np.where(times == began, first, 0)
     # Until it is read it may have copied what it began with.
-    read_ns, _, still_shared = one.readings[:, 0].tolist() if one.readings.size else (one.end_ns, 0, 0)
+    read_ns, _, still_shared, _ = one.readings[:, 0].tolist() if one.readings.size else (one.end_ns, 0, 0, 0)
     unseen = max(0, min(first - still_shared, (read_ns - began) * _COPIED_BYTES_PER_NS))
     at_reading = np.searchsorted(times, read_ns)
     early[0] += unseen
-    late[at_reading] += unseen
+    for column in (late, surely, moved):
+        column[at_reading] += unseen
     likely[at_reading] += unseen // 2
-    return times, shared, likely, early, late
+    return times, shared, likely, early, late, surely, moved
 
 
 def _copied(one: Sharer, times: Ints) -> Ints:
     """What a process has copied up to each time, at most, as its own readings tell: a page that it shares with one
     other is half in its excess."""
-    at, excess, _ = one.readings
-    fallen = np.maximum(0, -np.diff(excess, prepend=0)) * np.isin(at, one.own_ns)
+    at, fallen = one.falls
+    fallen = fallen * np.isin(at, one.own_ns)
     found: Ints = np.append([0], np.cumsum(2 * fallen))[np.searchsorted(at, times, side="right")]
     return found
