@@ -320,7 +320,7 @@ bench-resident: $(VENV)/installed ## compare resident peaks of many programs wit
 bench-instructions: $(VENV)/installed ## count the engine's instructions for each event, under valgrind
 	$(BIN)/python benchmarks/instructions.py
 
-check-instructions: $(VENV)/installed ## compare the engine's instructions for four events with the committed ones
+check-instructions: $(VENV)/installed ## compare the engine's instructions for some events with the committed ones
 	$(BIN)/python benchmarks/instructions.py --check --count 10000
 
 # The page is built by node from web/, and committed: neither an installation nor a build of the package needs node.

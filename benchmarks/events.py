@@ -6,9 +6,10 @@ With CAPTURE the loop is recorded, through the engine's own door: the launcher i
 import ctypes
 import os
 import sys
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from itertools import repeat
+from itertools import repeat, starmap
 
 Loop = Callable[[int], object]
 DEPTHS = (10, 50, 128)
@@ -61,6 +62,19 @@ def generators(count: int) -> None:
         generator = two_made()
         next(generator)
         resume(generator)
+
+
+def in_calls(depth: int, count: int) -> None:
+    if depth:
+        in_calls(depth - 1, count)
+    else:
+        deque(starmap(object, repeat((), count)), maxlen=0)
+
+
+def runs(count: int) -> None:
+    for _ in repeat(None, count // 1000):
+        object()
+        in_calls(4, 1000)
 
 
 def large_objects(count: int) -> None:
@@ -122,6 +136,7 @@ EVENTS: dict[str, tuple[str, Loop]] = {
     "two-callers": ("the same, in a function called from two lines in turn", two_callers),
     "calling": ("the same here, in a function, and in a function of a function, in turn", calling),
     "generator": ("a generator is made, and resumed from two functions in turn to make objects", generators),
+    "runs": ("a Python object made by C code, a thousand of them in five calls again and again", runs),
     "large-object": ("an object of 1,000 bytes is made and freed", large_objects),
     "list": ("a list gets one item, and then four more", lists),
     "malloc": ("malloc and free", native("malloc_free")),

@@ -50,6 +50,7 @@ typedef struct {
     const void* const* tag; /* the tagged word of the lowest; its link, where it has none */
     const void* tagged_as;  /* what it contains as long as the frame and those below have not run */
     int ends_as_before;     /* the last walk ended where a settled stack's does: that need not be found again */
+    int32_t patience; /* how often it may still be compared over several frames before a higher end is looked for */
 } hw_memo;
 
 /* Make room for at least `capacity` slots, keeping those there; 0 when it can't be had. Given by the caller of the
@@ -72,11 +73,11 @@ void hw_frames_forget(hw_memo* memo);
  * frame stands. */
 int hw_frames_are_settled(hw_memo* memo, const void** instr);
 /* The same for a thread that holds the GIL: 0 where it has not been seen with the state that it has attached. */
-int hw_frames_are_settled_with_gil(const hw_memo* memo, const void** instr);
+int hw_frames_are_settled_with_gil(hw_memo* memo, const void** instr);
 /* Note which state a thread that holds the GIL has attached. */
 void hw_frames_see_attached(hw_memo* memo);
 /* The same with a frame from hw_top_frame(). */
-int hw_frames_are_settled_on(const hw_memo* memo, const void* frame, const void** instr);
+int hw_frames_are_settled_on(hw_memo* memo, const void* frame, const void** instr);
 /* The same for a thread that may hold it, without a call where the interpreter allows that: 0 where that can't be seen.
  */
 int hw_frames_are_settled_if_attached(hw_memo* memo, const void** instr);

@@ -136,6 +136,10 @@ static inline uintptr_t height_above(const void* f, const void* lower) { return 
  * to stay: into a frame that did not move, and does not run between events. */
 enum { kDeep = 12 };
 
+/* So often a settled stack is compared over more than one frame below the top. Then it is likely to stay as it is for
+ * more events, and the next walk, which finds nothing changed, ends it at the highest frame that can be tagged. */
+enum { kPatience = 64 };
+
 /* Equals no frame. */
 static hw_slot g_unsettled = {(const void*)1, NULL, NULL, 0, 0};
 
@@ -293,12 +297,14 @@ static inline __attribute__((always_inline)) hw_slot* refresh_from(hw_memo* memo
     const int was_settled = memo->settled != &g_unsettled;
     memo->settled = &g_unsettled;
     memo->ends_as_before = 0;
+    memo->patience = kPatience;
     const uint32_t depth = memo->depth;
     if (depth == 0) return walk_everything(memo, top, grow);
     hw_slot* const highest = memo->slots + (depth - 1);
     if (!is_called_as_before(highest, top))
         return changed_from(memo, walk_to_the_join(memo, highest, top, was_settled, grow));
     hw_slot* const lowest = compare(memo, highest, was_settled);
+    if (lowest > highest) memo->ends_as_before = 0; /* the stack has stayed for long: it may end higher */
     return lowest == NULL ? walk_everything(memo, top, grow) : changed_from(memo, lowest);
 }
 
@@ -311,37 +317,17 @@ inline __attribute__((always_inline)) hw_slot* hw_frames_refresh_with_gil(hw_mem
     return __builtin_expect(top != NULL, 1) ? refresh_from(memo, top, grow) : hw_frames_refresh(memo, grow);
 }
 
-/* Let the next checks end at a tagged frame: near the top, where one is tagged or can be; else below. */
-static void stop_at_a_tag(hw_memo* memo) {
-    enum { kMostTries = 8 };
-    const int may_put = may_tag(memo);
-    int tries = 0;
-    for (hw_slot* slot = memo->settled; --slot > memo->lowest; ++tries) {
-        const int is_tagged = slot->tagged != 0 && slot->tagged != kRuns;
-        if (!is_tagged && (!may_put || tries >= kMostTries || !put_tag(memo, slot))) continue;
-        if (end_at(memo, slot)) return;
-    }
-}
-
-/* The same in a stack of few frames, at one that is likely to keep its tag. */
-static void stop_at_a_calm_frame(hw_memo* memo) {
-    hw_slot* slot = memo->changed < memo->settled ? memo->changed : memo->settled;
-    while (--slot > memo->lowest) {
-        if (slot->tagged == kRuns) continue;
-        if (slot->tagged != 0 || (may_tag(memo) && put_tag(memo, slot))) {
-            end_at(memo, slot);
-            return;
-        }
-    }
-}
-
+/* Let the next checks end at the highest frame that keeps its tag, of those that did not move in a stack of few. */
 static __attribute__((noinline)) void find_an_end(hw_memo* memo) {
     end_at_untagged(memo, floor_below(memo, memo->settled));
-    if (memo->settled - memo->lowest >= kDeep) {
-        stop_at_a_tag(memo);
-    } else {
-        stop_at_a_calm_frame(memo);
+    hw_slot* slot = memo->settled;
+    if (slot - memo->lowest < kDeep && memo->changed < slot) slot = memo->changed;
+    int tries = may_tag(memo) ? 8 : 0;
+    while (--slot > memo->lowest) {
+        if (slot->tagged == kRuns || (slot->tagged == 0 && (--tries < 0 || !put_tag(memo, slot)))) continue;
+        if (end_at(memo, slot)) break;
     }
+    if (memo->changed > memo->settled) memo->patience = INT32_MAX; /* until the stack moves */
 }
 
 inline __attribute__((always_inline)) void hw_frames_settle(hw_memo* memo) {
@@ -361,8 +347,7 @@ hw_slot* hw_frames_move_top(hw_memo* memo, const void* instr) {
 
 /* The check of nearly every event, and the only one of most. It goes from slot to slot; in a deep stack a tag ends it
  * early. The link of the lowest compared frame is what the memo has as its tag, where no frame contains one. */
-static inline __attribute__((always_inline)) int are_settled(const hw_memo* memo, const hw_frame* f,
-                                                             const void** instr) {
+static inline __attribute__((always_inline)) int are_settled(hw_memo* memo, const hw_frame* f, const void** instr) {
     const hw_slot* slot = memo->settled;
     const void* previous = slot->previous;
     if ((const void*)f != slot->frame || (const void*)f->previous != previous) return 0;
@@ -370,13 +355,18 @@ static inline __attribute__((always_inline)) int are_settled(const hw_memo* memo
     hw_slot* const volatile* const last = (hw_slot* const volatile*)&memo->lowest;
     *instr = frame_instr(f);
     if (slot != *last) {
-        for (;;) {
-            f = (const hw_frame*)previous;
-            --slot;
-            if (__builtin_expect(frame_instr(f) != slot->instr, 0)) return 0;
-            if (slot == *last) break;
-            previous = slot->previous;
-            if (__builtin_expect((const void*)f->previous != previous, 0)) return 0;
+        f = (const hw_frame*)previous;
+        --slot;
+        if (__builtin_expect(frame_instr(f) != slot->instr, 0)) return 0;
+        if (slot != *last) {
+            do {
+                previous = slot->previous;
+                if (__builtin_expect((const void*)f->previous != previous, 0)) return 0;
+                f = (const hw_frame*)previous;
+                --slot;
+                if (__builtin_expect(frame_instr(f) != slot->instr, 0)) return 0;
+            } while (slot != *last);
+            if (__builtin_expect(--memo->patience == 0, 0)) return 0; /* a walk finds a higher end */
         }
     }
     return *memo->tag == memo->tagged_as;
@@ -384,7 +374,7 @@ static inline __attribute__((always_inline)) int are_settled(const hw_memo* memo
 
 inline __attribute__((always_inline)) void hw_frames_see_attached(hw_memo* memo) { see_attached(memo); }
 
-inline __attribute__((always_inline)) int hw_frames_are_settled_with_gil(const hw_memo* memo, const void** instr) {
+inline __attribute__((always_inline)) int hw_frames_are_settled_with_gil(hw_memo* memo, const void** instr) {
     return are_settled(memo, top_frame_with_gil(memo), instr);
 }
 
@@ -392,7 +382,7 @@ inline __attribute__((always_inline)) int hw_frames_are_settled_if_attached(hw_m
     return are_settled(memo, top_frame_if_attached(memo), instr);
 }
 
-inline __attribute__((always_inline)) int hw_frames_are_settled_on(const hw_memo* memo, const void* frame,
+inline __attribute__((always_inline)) int hw_frames_are_settled_on(hw_memo* memo, const void* frame,
                                                                    const void** instr) {
     return are_settled(memo, (const hw_frame*)frame, instr);
 }
