@@ -1,4 +1,5 @@
-"""Goes up and down a deep stack by calls of every kind, as a seed says, and takes a block now and then.
+"""Goes up and down a deep stack by calls of every kind, as a seed says, and takes a block now and then, after a while
+in which C code makes many objects or at once.
 
 `before()` goes the whole way with the interpreter asked for the stack at each block; `main()` goes it again and takes
 the blocks, with nobody looking at a frame. The seed is the first line of the file `seed`.
@@ -24,6 +25,7 @@ class Walk:
     sizes: Iterator[int]
     expected: list[tuple[int, list[tuple[str, int]]]]
     take: Callable[[int], object]
+    stay: Callable[[], object]
     last: object
     level: int
     kept: list[Generator[None, None, None] | Coroutine[None, None, None]]
@@ -208,7 +210,10 @@ def go(depth: int) -> None:
     act = next(walk.script, 0)
     deeper = depth + 1
     if act == 0 or depth > MOST_DEPTH:
-        walk.take(next(walk.sizes))
+        size = next(walk.sizes)
+        if size % 64 == 0:
+            walk.stay()
+        walk.take(size)
     elif act == 1:
         go(deeper)
         go(deeper)
@@ -347,7 +352,7 @@ def go_the_way() -> None:
 
 
 def before() -> None:
-    walk.expected, walk.take = [], note
+    walk.expected, walk.take, walk.stay = [], note, tuple
     go_the_way()
     paths: dict[str, int] = {}
     for size, stack in walk.expected:
@@ -358,4 +363,5 @@ def before() -> None:
 
 def main() -> None:
     walk.take = signatures.load("heap").take_malloc
+    walk.stay = functools.partial(list, range(1_000, 1_200))
     go_the_way()
