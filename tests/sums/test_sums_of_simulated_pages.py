@@ -104,7 +104,7 @@ class World:
         self.truth.append(
             (self.now_ns, len({page for each in self.processes for page in each.anonymous + each.mapped}))
         )
-        self.now_ns += 10 * MILLISECOND
+        self.now_ns += 20 * MILLISECOND
 
     def copy(self, one: Process) -> None:
         others = {page for each in self.processes if each is not one for page in each.anonymous}

@@ -28,20 +28,24 @@ _FAR = 1 << 62
 def counted_twice(members: Sequence[Sharer], rounds: Rounds) -> Track:
     """In the hard bounds each page that moves may be shared, or not. Where these proved too wide for the rounds near a
     time, each foretold from those before it and after it, they are narrowed as far as that allows."""
-    excess = np.zeros(len(rounds.at_ns), np.int64)
-    then = np.zeros(len(rounds.at_ns), np.int64)
-    for one in members:
-        excess[one.rounds] += one.mapped_excess
-        then[one.rounds] += one.mapped_read
+    kept = rounds.complete(members)
+    rounds_ns = rounds.at_ns[kept]
+    excess, then = np.zeros((2, len(kept)), np.int64)
+    columns = []
     begin_ns = min(int(one.at_ns[0]) for one in members)
-    columns = (_moved(one, rounds.at_ns, begin_ns) for one in members)
+    for one in members:
+        read, read_excess = np.zeros((2, len(rounds.at_ns)), np.int64)
+        read[one.rounds], read_excess[one.rounds] = one.mapped_read, one.mapped_excess
+        excess += read_excess[kept]
+        then += read[kept]
+        columns.append(_moved(one, rounds_ns, read[kept], begin_ns))
     times, total, *moved = sums_over_time(
         [(at, *(np.diff(column, prepend=0) for column in moved)) for at, *moved in columns]
     )
-    places = np.minimum(np.searchsorted(times, rounds.at_ns), len(times) - 1)
+    places = np.minimum(np.searchsorted(times, rounds_ns), len(times) - 1)
     way = np.cumsum(np.abs(np.diff(total, prepend=total[:1])))
     path = _Path(excess, then, way[places], _shares(then, excess))
-    number = np.searchsorted(rounds.at_ns, times, side="right")
+    number = np.searchsorted(rounds_ns, times, side="right")
     # What others than these processes have, too, is counted by nobody twice; it is in the excess.
     highest = np.maximum(0, total - _largest(members, times) + int(excess.min()))
     least, most = _bounds(excess, number - 1, number, moved)
@@ -82,7 +86,7 @@ def _part_needed(errors: Ints, widths: Ints) -> NDArray[np.float64]:
     return np.where(count >= _FEW, most, 1)
 
 
-def _moved(one: Sharer, rounds_ns: Ints, begin_ns: int) -> tuple[Ints, ...]:
+def _moved(one: Sharer, rounds_ns: Ints, read: Ints, begin_ns: int) -> tuple[Ints, ...]:
     """Times; and of each time what the process has; what it has given back of what it had at the round before it, at
     least, and has besides, at least; and the same for the round after it. From the round before it began, or from the
     begin on, to the round after it ended."""
@@ -93,8 +97,6 @@ def _moved(one: Sharer, rounds_ns: Ints, begin_ns: int) -> tuple[Ints, ...]:
     has = one.mapped.at(times)
     number = np.searchsorted(rounds_ns, times, side="right")
     is_first, is_last = np.diff(number, prepend=-1) != 0, np.diff(number, append=-1) != 0
-    read = np.zeros(len(rounds_ns), np.int64)
-    read[one.rounds] = one.mapped_read
     before, after = np.append([0], read)[number], np.append(read, [0])[number]
     since = lowest_since(np.where(is_first, np.minimum(before, has), has), number)
     until = lowest_since(np.where(is_last, np.minimum(after, has), has)[::-1], -number[::-1])[::-1]

@@ -10,9 +10,9 @@ from hiwater.capture.model import Capture
 from hiwater.capture.paths import Ints
 from hiwater.capture.tracks import Seen, Track, span
 
-_APART_NS = 10_000_000
-"""Readings of one round follow each other sooner. Rounds begin twice as far apart, or farther; some of their readings
-are missing where the machine is busy."""
+_APART_NS, _NS_OF_PAGE, _PAGE_BYTES = 10_000_000, 100, 4096
+"""Readings of one round follow each other sooner, each as long after another one as the kernel takes for its pages.
+Rounds begin farther apart; some of their readings are missing where the machine is busy."""
 
 
 class Rounds:
@@ -20,7 +20,7 @@ class Rounds:
     that they shared all processes have copied then, at most, each since `copied_since`."""
 
     def __init__(self, readers: Sequence[Capture]) -> None:
-        readings, copied = [np.zeros((3, 0), np.int64)], [np.zeros((2, 0), np.int64)]
+        readings, copied = [np.zeros((4, 0), np.int64)], [np.zeros((2, 0), np.int64)]
         for reader in readers:
             own = reader.process.pid
             for pid, one in reader.relatives.items():
@@ -28,13 +28,15 @@ class Rounds:
                     copied.append(np.stack([one.at_unix_ns, one.shared_excess_bytes]))
                 else:
                     length = len(one.at_unix_ns)
-                    readings.append(np.stack([one.at_unix_ns, np.full(length, pid), np.full(length, pid == own)]))
-        at, pids, is_own = (np.concatenate([part[row] for part in readings]) for row in range(3))
+                    of_pid = np.full(length, pid), np.full(length, pid == own)
+                    readings.append(np.stack([one.at_unix_ns, *of_pid, one.resident_bytes]))
+        at, pids, is_own, resident = np.concatenate(readings, axis=1)
         order = np.argsort(at, kind="stable")
-        at, pids, is_own = at[order], pids[order], is_own[order]
+        at, pids, is_own, resident = at[order], pids[order], is_own[order], resident[order]
+        is_apart = np.diff(at, prepend=at[:1]) >= _APART_NS + resident // _PAGE_BYTES * _NS_OF_PAGE
         begins, read = list[int](), set[int]()
-        for place, (pid, is_reader) in enumerate(zip(pids.tolist(), is_own.tolist(), strict=True)):
-            if is_reader or pid in read or not place or at[place] - at[place - 1] >= _APART_NS:
+        for place, (pid, begins_one) in enumerate(zip(pids.tolist(), (is_apart | (is_own == 1)).tolist(), strict=True)):
+            if begins_one or pid in read or not place:
                 begins.append(place)
                 read = set()
             read.add(pid)
@@ -47,6 +49,14 @@ class Rounds:
         self.copied: tuple[Ints, Ints] = (times, np.maximum(0, most - before))
         rounds = np.append([0], self.at_ns)[after]
         self.copied_since: Ints = np.maximum(rounds, np.append(times[:1], times[:-1])) + 1
+
+    def complete(self, members: Sequence[Sharer]) -> Ints:
+        """The numbers of those rounds in which all that there were then were read; of all, where there is none."""
+        is_complete = np.ones(len(self.at_ns), np.bool_)
+        for one in members:
+            missing = np.arange(*np.searchsorted(self.at_ns, [one.at_ns[0], one.end_ns]))
+            is_complete[np.setdiff1d(missing, one.rounds, assume_unique=True)] = False
+        return np.flatnonzero(is_complete) if is_complete.any() else np.arange(len(self.at_ns))
 
     def excess(self, members: Sequence[Sharer], lost: Sequence[tuple[Ints, Ints]]) -> tuple[Ints, Ints, Ints]:
         """The times of those rounds in which all were read; the sum of what others count of the anonymous memory of
