@@ -145,7 +145,8 @@ def test_what_readings_before_and_after_show_not_to_be_copied_is_not_in_the_erro
 
 
 def test_what_a_process_reads_of_itself_tells_what_it_may_have_copied() -> None:
-    """The child writes to 20 MiB, and reads itself before it ends. Nobody else is read after that."""
+    """The child writes to 20 MiB, and reads itself before it ends: the other one shares as much with it. Nobody else is
+    read after that."""
     first, second = ended(recorded(1, 0, 300, 50)), recorded(2, 20, 0, 50, "fork")
     for at_ms in range(0, 200, 10):
         second.now_ns = at_ms * MILLISECOND
@@ -154,7 +155,7 @@ def test_what_a_process_reads_of_itself_tells_what_it_may_have_copied() -> None:
     shared = Read(30, 50, 25)
     found = machine(first, ended(second), read={1: [shared], 2: [shared]})
     assert resident_at(found, 100) == (50, 0)
-    assert resident_at(found, 210) == (50 + 10, 10)
+    assert resident_at(found, 210) == (50 + 20, 0)
 
 
 def test_a_process_that_nobody_read_may_have_copied_what_the_time_allows() -> None:

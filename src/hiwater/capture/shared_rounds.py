@@ -65,14 +65,15 @@ class Rounds:
 
         On a busy machine some are not read: it is known if they were read, by themselves or others, since the last fork
         or end. By what others share less since that reading, they may share less, too. Of two processes, each shares
-        as much as the other one.
+        as much as the other one, so the last that a process reads itself, as it ends, tells as much as a round.
         """
+        at_ns = np.unique(np.concatenate([self.at_ns, *(one.own_ns[-1:] for one in members)]))
         total, present, highest, of_highest, found_before, most_fallen, most_lost, latest = np.zeros(
-            (8, len(self.at_ns)), np.int64
+            (8, len(at_ns)), np.int64
         )
-        is_known = np.ones(len(self.at_ns), np.bool_)
+        is_known = np.ones(len(at_ns), np.bool_)
         changes = np.sort(np.array([0, *(at for one in members for at in (one.at_ns[0], one.end_ns))], np.int64))
-        last_change = changes[np.searchsorted(changes, self.at_ns, side="right") - 1]
+        last_change = changes[np.searchsorted(changes, at_ns, side="right") - 1]
         own_lost = [_sums(*of) for of in lost]
         falls = [  # up to its first reading, what it has lost itself
             (one.falls[0], np.append(own(one.falls[0][:1]), one.falls[1][1:]))
@@ -80,9 +81,9 @@ class Rounds:
         ]
         fallen = _sums(*np.concatenate([self.copied, *falls], axis=1))
         for one, own in zip(members, own_lost, strict=True):
-            alive = slice(*np.searchsorted(self.at_ns, [one.at_ns[0], one.end_ns]))
+            alive = slice(*np.searchsorted(at_ns, [one.at_ns[0], one.end_ns]))
             at, excess, _, read_ns = one.readings
-            rounds_ns = self.at_ns[alive]
+            rounds_ns = at_ns[alive]
             place = np.searchsorted(at, rounds_ns, side="right")
             found, at, read_ns = (np.append([first], of)[place] for first, of in ((0, excess), (-1, at), (-1, read_ns)))
             since = np.minimum(found, fallen(rounds_ns) - fallen(at))
@@ -96,10 +97,11 @@ class Rounds:
             most_lost[alive] += np.minimum(found, own(rounds_ns) - own(at))
             latest[alive] = np.maximum(latest[alive], at)
         most_lost += np.minimum(found_before, most_fallen)
-        is_pair = (present == 2) & (latest == self.at_ns)
+        is_pair = (present == 2) & (latest == at_ns)
         total -= np.where(is_pair, np.minimum(of_highest, 2 * highest - total), 0)
         most_lost[is_pair] = 0
-        return self.at_ns[is_known], total[is_known], most_lost[is_known]
+        is_known &= is_pair | np.isin(at_ns, self.at_ns)
+        return at_ns[is_known], total[is_known], most_lost[is_known]
 
 
 def _sums(times: Ints, values: Ints) -> Callable[[Ints], Ints]:
