@@ -24,4 +24,9 @@ std::uint64_t wall_ns() noexcept { return clock_ns(CLOCK_REALTIME); }
 std::uint64_t process_ns() noexcept { return clock_ns(CLOCK_PROCESS_CPUTIME_ID); }
 std::uint64_t thread_ns() noexcept { return clock_ns(CLOCK_THREAD_CPUTIME_ID); }
 
+bool was_delayed(std::uint64_t from_ns, std::uint64_t used_ns) noexcept {
+    constexpr std::uint64_t kMostDelayNs = 2'000'000;
+    return monotonic_ns() - from_ns > kMostDelayNs + 2 * used_ns;
+}
+
 }  // namespace hiwater::process

@@ -100,11 +100,11 @@ bool Relatives::read(Recorder& recorder, std::uint64_t now, process::Shared* own
     bool is_own_known = false, has_read = false, is_delayed = false;
     for (int i = 0; i < count_; ++i) {
         process::Shared shared;
-        const std::uint64_t from = recorder.now_ns(), used_ns = process::thread_ns();
+        const std::uint64_t from_ns = process::monotonic_ns(), used_ns = process::thread_ns();
         if (!process::read_shared(&shared, processes_[i])) continue;
         const std::uint64_t until = recorder.now_ns();
         // Where this thread had to wait, the figures may be of a time before a fork, or after it.
-        if (until - from > kMostDelayNs + 2 * (process::thread_ns() - used_ns)) {
+        if (process::was_delayed(from_ns, process::thread_ns() - used_ns)) {
             is_delayed = true;
             continue;
         }

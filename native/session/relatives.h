@@ -26,7 +26,7 @@ private:
     // pages that they shared, and have hardly more or fewer, it takes a tenth of that. To find out whether they have
     // takes as much at most, once the burst is over, and 1/50 within it.
     static constexpr std::uint64_t kBurstNs = 40'000'000, kShare = 200, kCalmShare = 2'000, kPause = 16,
-                                   kBurstPause = 50, kLeastPauseNs = 20'000'000, kMostDelayNs = 2'000'000;
+                                   kBurstPause = 50, kLeastPauseNs = 20'000'000;
     static constexpr std::int64_t kFewCopied = 128, kFewMore = 8;
 
     static constexpr int kMost = 256;

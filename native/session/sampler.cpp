@@ -241,10 +241,16 @@ public:
     // The last reading; none while there is none since the last fork.
     process::Shared at(std::uint64_t now, std::int64_t resident_bytes) noexcept {
         if (!g_has_relatives.load(std::memory_order_relaxed) || !is_due(now, resident_bytes)) return last_;
-        faults_ = process::page_faults();
-        const std::uint64_t began_ns = process::thread_ns();
-        process::read_shared(&last_);
+        const std::int64_t faults = process::page_faults();
+        const std::uint64_t from_ns = process::monotonic_ns(), began_ns = process::thread_ns();
+        process::Shared found;
+        process::read_shared(&found);
         const std::uint64_t took_ns = process::thread_ns() - began_ns;
+        // Where the sampler's thread had to wait, relatives may have ended or copied pages since.
+        if (!g_thread.is_running() || !process::was_delayed(from_ns, took_ns)) {
+            last_ = found;
+            faults_ = faults;
+        }
         is_to_wait_ = false;
         after_fork_ns_ = now + std::max(kLeastPauseNs, kPauseAtFork * took_ns);
         pause_.begin(now, kPause * took_ns, kLeastPauseNs);
@@ -312,7 +318,7 @@ void take_sample(Reads reads) noexcept {
     if (reads == Reads::memory) return;
     const process::Shared shared =
         reads == Reads::shared_pages ? g_shared.at(now, sizes.resident_bytes) : process::Shared{};
-    recorder.note_pressure(now, sizes.address_space_bytes, shared);
+    recorder.note_pressure(recorder.now_ns(), sizes.address_space_bytes, shared);
 }
 
 bool is_sample_due() noexcept {
@@ -357,7 +363,8 @@ void run() {
         process::Shared own;
         if (has_relatives() && !children.is_child() && g_relatives.read_if_due(recorder, now, &own))
             g_shared.note(own, now);
-        recorder.note_pressure(now, sizes.address_space_bytes, g_shared.at(now, sizes.resident_bytes));
+        const process::Shared shared = g_shared.at(now, sizes.resident_bytes);
+        recorder.note_pressure(recorder.now_ns(), sizes.address_space_bytes, shared);  // the reading took its time
         recorder.note_collections(hw_full_collections());
         g_snapshots.consider(recorder, sizes.resident_bytes, wanted);
         recorder.leave_last_words();

@@ -58,29 +58,28 @@ class Rounds:
             is_complete[np.setdiff1d(missing, one.rounds, assume_unique=True)] = False
         return np.flatnonzero(is_complete) if is_complete.any() else np.arange(len(self.at_ns))
 
-    def excess(self, members: Sequence[Sharer], lost: Sequence[tuple[Ints, Ints]]) -> tuple[Ints, Ints, Ints]:
+    def excess(self, lost: Sequence[tuple[Sharer, tuple[Ints, Ints]]]) -> tuple[Ints, Ints, Ints]:
         """The times of those rounds in which all were read; the sum of what others count of the anonymous memory of
-        each; and by how much that is too high, at most. `lost` has times of each member, and how much less it shares
-        then than before, at most.
+        each; and by how much that is too high, at most. `lost` has the processes that were forked or have forked, each
+        with times, and how much less it shares then than before, at most.
 
         On a busy machine some are not read: it is known if they were read, by themselves or others, since the last fork
         or end. By what others share less since that reading, they may share less, too. Of two processes, each shares
         as much as the other one, so the last that a process reads itself, as it ends, tells as much as a round.
         """
-        at_ns = np.unique(np.concatenate([self.at_ns, *(one.own_ns[-1:] for one in members)]))
+        at_ns = np.unique(np.concatenate([self.at_ns, *(one.own_ns[-1:] for one, _ in lost)]))
         total, present, highest, of_highest, found_before, most_fallen, most_lost, latest = np.zeros(
             (8, len(at_ns)), np.int64
         )
         is_known = np.ones(len(at_ns), np.bool_)
-        changes = np.sort(np.array([0, *(at for one in members for at in (one.at_ns[0], one.end_ns))], np.int64))
+        changes = np.sort(np.array([0, *(at for one, _ in lost for at in (one.at_ns[0], one.end_ns))], np.int64))
         last_change = changes[np.searchsorted(changes, at_ns, side="right") - 1]
-        own_lost = [_sums(*of) for of in lost]
+        own_lost = [(one, _sums(*of)) for one, of in lost]
         falls = [  # up to its first reading, what it has lost itself
-            (one.falls[0], np.append(own(one.falls[0][:1]), one.falls[1][1:]))
-            for one, own in zip(members, own_lost, strict=True)
+            (one.falls[0], np.append(own(one.falls[0][:1]), one.falls[1][1:])) for one, own in own_lost
         ]
         fallen = _sums(*np.concatenate([self.copied, *falls], axis=1))
-        for one, own in zip(members, own_lost, strict=True):
+        for one, own in own_lost:
             alive = slice(*np.searchsorted(at_ns, [one.at_ns[0], one.end_ns]))
             at, excess, _, read_ns = one.readings
             rounds_ns = at_ns[alive]

@@ -73,7 +73,12 @@ def _families(captures: Sequence[Capture], parents: Sequence[int | None]) -> lis
 def _of_forks(members: Sequence[Sharer], rounds: Rounds) -> Track:
     changes = [_lost(one) for one in members]
     begin_ns = min(int(one.at_ns[0]) for one in members) - 1
-    rounds_ns, excess, most_lost = rounds.excess(members, [(times, early) for times, _, _, early, *_ in changes])
+    sharing = [
+        (one, (times, early))
+        for one, (times, _, _, early, *_) in zip(members, changes, strict=True)
+        if one.first_shared or one.forks_ns
+    ]
+    rounds_ns, excess, most_lost = rounds.excess(sharing)
     changes.append((np.append([begin_ns], rounds_ns), *[np.zeros(1 + len(rounds_ns), np.int64)] * 6))
     told_ns, copied = rounds.copied
     none = np.zeros_like(copied)
