@@ -168,6 +168,16 @@ def test_a_process_that_nobody_read_may_have_copied_what_the_time_allows() -> No
     assert resident_at(found, 105) == (50, 0)
 
 
+def test_a_forked_process_of_which_there_is_no_sample_shares_what_it_began_with() -> None:
+    """It ends after a millisecond. In that it may copy 4 MiB."""
+    second = recorded(2, 40, 0, 50, "fork")
+    second.now_ns = MILLISECOND
+    found = machine(ended(recorded(1, 0, 300, 50)), ended(second), read={1: [Read(30, 50), Read(100, 50)]})
+    held, error = resident_at(found, 41)
+    assert held - error <= 50 and held + error <= 54
+    assert found.resident is not None and found.resident.bytes <= 54 * MIB
+
+
 def test_the_end_of_a_process_adds_nothing() -> None:
     """It shared all that it had. Whether its parent still has that is not known until it is read."""
     first, second = ended(recorded(1, 0, 300, 50)), ended(recorded(2, 20, 100, 50, "fork"))

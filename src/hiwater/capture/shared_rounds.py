@@ -126,6 +126,8 @@ class Sharer:
         resident, mapped = (
             np.concatenate(pair)[first] for pair in ((resident, seen.resident_bytes), (mapped, seen.mapped_bytes))
         )
+        if not len(at):  # of a forked one it is known what it began with
+            at, resident, mapped = (np.array([count], np.int64) for count in (0, capture.resident.start_bytes, 0))
         self.at_ns: Ints = start + at
         self.end_ns = max([end, *self.at_ns[-1:].tolist()]) + 1  # what it had at its end counts
         self.anonymous = Track(self.at_ns, np.maximum(0, resident - mapped), self.end_ns, None)

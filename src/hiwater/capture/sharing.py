@@ -36,7 +36,9 @@ def counted_twice(captures: Sequence[Capture], parents: Sequence[int | None], se
         of_family = {
             number: Sharer(captures[number], seen[number], rounds)
             for number in family
-            if len(captures[number].timeline) or len(seen[number].at_ns)
+            if len(captures[number].timeline)
+            or len(seen[number].at_ns)
+            or captures[number].process.started_by == "fork"
         }
         members = sorted(of_family.values(), key=lambda one: int(one.at_ns[0]))
         for number, member in of_family.items():
