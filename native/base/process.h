@@ -84,9 +84,9 @@ std::uint64_t wall_ns() noexcept;
 struct Moment {
     std::uint64_t wall_ns = process::wall_ns(), monotonic_ns = process::monotonic_ns();
 };
-std::uint64_t thread_ns() noexcept;  // of the processor's, for this thread
+std::uint64_t thread_ns() noexcept;   // of the processor's, for this thread
+std::uint64_t process_ns() noexcept;  // the same for all threads
 // Whether what this thread began then, and has used so much of the processor's time for, had to wait for long.
 bool was_delayed(std::uint64_t from_ns, std::uint64_t used_ns) noexcept;
-std::uint64_t process_ns() noexcept;  // the same for all threads
 
 }  // namespace hiwater::process

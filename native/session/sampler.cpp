@@ -238,8 +238,10 @@ class SharedPages {
 public:
     explicit SharedPages(bool is_child = false) noexcept : is_to_wait_(is_child) {}
 
-    // The last reading; none while there is none since the last fork.
-    process::Shared at(std::uint64_t now, std::int64_t resident_bytes) noexcept {
+    // The last reading; none while there is none since the last fork. `at_ns` is the time now; after a reading, that of
+    // its end.
+    process::Shared at(std::uint64_t* at_ns, std::int64_t resident_bytes) noexcept {
+        const std::uint64_t now = *at_ns;
         if (!g_has_relatives.load(std::memory_order_relaxed) || !is_due(now, resident_bytes)) return last_;
         const std::int64_t faults = process::page_faults();
         const std::uint64_t from_ns = process::monotonic_ns(), began_ns = process::thread_ns();
@@ -251,6 +253,7 @@ public:
             last_ = found;
             faults_ = faults;
         }
+        *at_ns = recorder().now_ns();
         is_to_wait_ = false;
         after_fork_ns_ = now + std::max(kLeastPauseNs, kPauseAtFork * took_ns);
         pause_.begin(now, kPause * took_ns, kLeastPauseNs);
@@ -311,14 +314,14 @@ enum class Reads { memory, limits, shared_pages };  // each with those before it
 void take_sample(Reads reads) noexcept {
     BusyGuard busy;
     Recorder& recorder = hiwater::recorder();
-    const std::uint64_t now = recorder.now_ns();
+    std::uint64_t now = recorder.now_ns();
     g_sampled_ns.store(now, std::memory_order_relaxed);
     const process::Sizes sizes = process::sizes();
     recorder.tick(now, sizes, 0);
     if (reads == Reads::memory) return;
     const process::Shared shared =
-        reads == Reads::shared_pages ? g_shared.at(now, sizes.resident_bytes) : process::Shared{};
-    recorder.note_pressure(recorder.now_ns(), sizes.address_space_bytes, shared);
+        reads == Reads::shared_pages ? g_shared.at(&now, sizes.resident_bytes) : process::Shared{};
+    recorder.note_pressure(now, sizes.address_space_bytes, shared);
 }
 
 bool is_sample_due() noexcept {
@@ -363,8 +366,9 @@ void run() {
         process::Shared own;
         if (has_relatives() && !children.is_child() && g_relatives.read_if_due(recorder, now, &own))
             g_shared.note(own, now);
-        const process::Shared shared = g_shared.at(now, sizes.resident_bytes);
-        recorder.note_pressure(recorder.now_ns(), sizes.address_space_bytes, shared);  // the reading took its time
+        std::uint64_t noted = now;
+        const process::Shared shared = g_shared.at(&noted, sizes.resident_bytes);
+        recorder.note_pressure(noted, sizes.address_space_bytes, shared);
         recorder.note_collections(hw_full_collections());
         g_snapshots.consider(recorder, sizes.resident_bytes, wanted);
         recorder.leave_last_words();
