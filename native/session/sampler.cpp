@@ -238,22 +238,16 @@ class SharedPages {
 public:
     explicit SharedPages(bool is_child = false) noexcept : is_to_wait_(is_child) {}
 
-    // The last reading; none while there is none since the last fork. `at_ns` is the time now; after a reading, that of
-    // its end.
+    // The last reading; none while there is none since the last fork. `at_ns` is the time now; after a reading that did
+    // not have to wait, that of its end: relatives may have ended in between.
     process::Shared at(std::uint64_t* at_ns, std::int64_t resident_bytes) noexcept {
         const std::uint64_t now = *at_ns;
         if (!g_has_relatives.load(std::memory_order_relaxed) || !is_due(now, resident_bytes)) return last_;
-        const std::int64_t faults = process::page_faults();
+        faults_ = process::page_faults();
         const std::uint64_t from_ns = process::monotonic_ns(), began_ns = process::thread_ns();
-        process::Shared found;
-        process::read_shared(&found);
+        process::read_shared(&last_);
         const std::uint64_t took_ns = process::thread_ns() - began_ns;
-        // Where the sampler's thread had to wait, relatives may have ended or copied pages since.
-        if (!g_thread.is_running() || !process::was_delayed(from_ns, took_ns)) {
-            last_ = found;
-            faults_ = faults;
-        }
-        *at_ns = recorder().now_ns();
+        if (!process::was_delayed(from_ns, took_ns)) *at_ns = recorder().now_ns();
         is_to_wait_ = false;
         after_fork_ns_ = now + std::max(kLeastPauseNs, kPauseAtFork * took_ns);
         pause_.begin(now, kPause * took_ns, kLeastPauseNs);
