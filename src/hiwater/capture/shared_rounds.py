@@ -74,25 +74,26 @@ class Rounds:
         is_known = np.ones(len(at_ns), np.bool_)
         changes = np.sort(np.array([0, *(at for one, _ in lost for at in (one.at_ns[0], one.end_ns))], np.int64))
         last_change = changes[np.searchsorted(changes, at_ns, side="right") - 1]
-        own_lost = [(one, _sums(*of)) for one, of in lost]
+        own_lost = [(one, sums_until(*of)) for one, of in lost]
         falls = [  # up to its first reading, what it has lost itself
             (one.falls[0], np.append(own(one.falls[0][:1]), one.falls[1][1:])) for one, own in own_lost
         ]
-        fallen = _sums(*np.concatenate([self.copied, *falls], axis=1))
+        fallen = sums_until(*np.concatenate([self.copied, *falls], axis=1))
         for one, own in own_lost:
             alive = slice(*np.searchsorted(at_ns, [one.at_ns[0], one.end_ns]))
             at, excess, _, read_ns = one.readings
             rounds_ns = at_ns[alive]
             place = np.searchsorted(at, rounds_ns, side="right")
             found, at, read_ns = (np.append([first], of)[place] for first, of in ((0, excess), (-1, at), (-1, read_ns)))
-            since = np.minimum(found, fallen(rounds_ns) - fallen(at))
+            since = fallen(rounds_ns) - fallen(at)
+            most_since = np.minimum(found, since)
             is_known[alive] &= read_ns >= last_change[alive]
             total[alive] += found
             present[alive] += 1
-            of_highest[alive] = np.where(found > highest[alive], since, of_highest[alive])
+            of_highest[alive] = np.where(found > highest[alive], most_since, of_highest[alive])
             highest[alive] = np.maximum(highest[alive], found)
-            found_before[alive] += since
-            most_fallen[alive] = np.maximum(most_fallen[alive], fallen(rounds_ns) - fallen(at))
+            found_before[alive] += most_since
+            most_fallen[alive] = np.maximum(most_fallen[alive], since)
             most_lost[alive] += np.minimum(found, own(rounds_ns) - own(at))
             latest[alive] = np.maximum(latest[alive], at)
         most_lost += np.minimum(found_before, most_fallen)
@@ -103,7 +104,7 @@ class Rounds:
         return at_ns[is_known], total[is_known], most_lost[is_known]
 
 
-def _sums(times: Ints, values: Ints) -> Callable[[Ints], Ints]:
+def sums_until(times: Ints, values: Ints) -> Callable[[Ints], Ints]:
     """The sum of the values up to any times."""
     order = np.argsort(times, kind="stable")
     times, sums = times[order], np.append([0], np.cumsum(values[order]))

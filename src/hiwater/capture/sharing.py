@@ -18,7 +18,7 @@ import numpy as np
 from hiwater.capture.mapped_pages import counted_twice as mapped_counted_twice
 from hiwater.capture.model import Capture
 from hiwater.capture.paths import Ints, sums_over_time
-from hiwater.capture.shared_rounds import Rounds, Sharer, lowest_since
+from hiwater.capture.shared_rounds import Rounds, Sharer, lowest_since, sums_until
 from hiwater.capture.tracks import Seen, Track
 
 _COPIED_BYTES_PER_NS = 4
@@ -138,9 +138,10 @@ def _lost(one: Sharer) -> tuple[Ints, ...]:
     copied = _copied(one, times)
     copied = copied - copied[np.searchsorted(times, known[0])][of]
     early = np.minimum(given + copied, most_shared)
-    late = np.minimum(given, most_shared) + np.minimum(copied, most_shared)  # it may have copied nothing
-    surely = np.maximum(0, given - base + most_shared) + np.minimum(copied, most_shared)
-    moved = given + np.minimum(copied, most_shared)
+    most_copied = np.minimum(copied, most_shared)  # it may have copied nothing
+    late = np.minimum(given, most_shared) + most_copied
+    surely = np.maximum(0, given - base + most_shared) + most_copied
+    moved = given + most_copied
     likely = np.minimum(early, (given * (most_shared / np.maximum(1, base))).astype(np.int64) + copied // 2)
     is_first = np.diff(of, prepend=-1) != 0
     likely, early, late, surely, moved = (
@@ -163,6 +164,4 @@ def _copied(one: Sharer, times: Ints) -> Ints:
     """What a process has copied up to each time, at most, as its own readings tell: a page that it shares with one
     other is half in its excess."""
     at, fallen = one.falls
-    fallen = fallen * np.isin(at, one.own_ns)
-    found: Ints = np.append([0], np.cumsum(2 * fallen))[np.searchsorted(at, times, side="right")]
-    return found
+    return sums_until(at, 2 * fallen * np.isin(at, one.own_ns))(times)
