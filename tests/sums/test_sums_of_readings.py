@@ -222,6 +222,17 @@ def test_a_round_in_which_not_all_were_read_since_a_fork_tells_nothing() -> None
     assert held - error <= 50 <= held < 80
 
 
+def test_pages_of_files_of_forked_processes_that_nobody_read_are_in_doubt() -> None:
+    """The kernel never gave the reader time. Of a process that executed a program they count in full."""
+    first, second, third = (
+        ended(recorded(pid, start_ms, 300 - start_ms, 60, how, lambda _: 20))
+        for pid, start_ms, how in ((1, 0, ""), (2, 50, "fork"), (3, 100, "exec"))
+    )
+    pair, with_third = machine(first, second, read={}), machine(first, second, third, read={})
+    assert [resident_at(pair, at_ms) for at_ms in (20, 75)] == [(60 - 20 / 2, 20 / 2), (2 * 60 - 2 * 60 / 2, 60)]
+    assert resident_at(with_third, 150) == (3 * 60 - 2 * 60 / 2, 60)
+
+
 def test_a_process_without_a_sample_has_no_part() -> None:
     third = recorded(3, 60, 0, 50, "fork")
     third.look_at_shared(10 * MIB, 0)

@@ -63,6 +63,14 @@ def counted_twice(members: Sequence[Sharer], rounds: Rounds) -> Track:
     return Track.of_counted_twice(times, found, least, most, max(one.end_ns for one in members))
 
 
+def unread(members: Sequence[Sharer]) -> Track:
+    """The same of processes that nobody read together: others have all of these pages, or none of them."""
+    steps = [(one.at_ns, np.diff(one.mapped.bytes, prepend=0)) for one in members]
+    ends = [(np.array([one.end_ns]), -one.mapped.bytes[-1:]) for one in members]
+    times, total = sums_over_time([*steps, *ends])
+    return Track.of_counted_twice(times, total // 2, np.zeros_like(total), total, max(one.end_ns for one in members))
+
+
 def _bounds(excess: Ints, before: Ints, after: Ints, moved: Sequence[Ints]) -> tuple[Ints, Ints]:
     """What is counted twice, at least and at most, at times between two rounds, `before` and `after`; beyond the first
     or the last one these are none."""

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hiwater.capture.mapped_pages import counted_twice as mapped_counted_twice
+from hiwater.capture import mapped_pages
 from hiwater.capture.model import Capture
 from hiwater.capture.paths import Ints, sums_over_time
 from hiwater.capture.shared_rounds import Rounds, Sharer, lowest_since, sums_until
@@ -49,8 +49,11 @@ def counted_twice(captures: Sequence[Capture], parents: Sequence[int | None], se
                     of_family[parent].forks_ns.append(int(member.at_ns[0]))
         if any(member.first_shared for member in members):
             found.append(_of_forks(members, rounds))
+        forked = [member for member in members if member.first_shared or member.forks_ns]
         if len(rounds.at_ns) and len(members) > 1:
-            found.append(mapped_counted_twice(members, rounds))
+            found.append(mapped_pages.counted_twice(members, rounds))
+        elif len(forked) > 1:  # the pages of others count in each
+            found.append(mapped_pages.unread(forked))
     return found
 
 
