@@ -11,6 +11,7 @@
 #include <new>
 #include <utility>
 
+#include "base/cache_lines.h"
 #include "base/errno_kept.h"
 #include "base/own_limit.h"
 #include "base/own_ranges.h"
@@ -191,6 +192,13 @@ inline void zero_pages(void* p, std::size_t bytes) noexcept {
     __builtin_memset(last, 0, static_cast<std::size_t>(at + bytes - last));
 }
 
+// As map_pages(), for what its thread's events read: not at the start of its pages, which are never unmapped.
+inline void* map_apart(std::size_t bytes, const void* owner) noexcept {
+    const std::size_t before = line_for(owner);
+    void* const p = map_pages(round_up(before + bytes, kPage));
+    return p == nullptr ? nullptr : static_cast<char*>(p) + before;
+}
+
 inline void unmap_pages(void* p, std::size_t bytes) noexcept {
     if (p == nullptr) return;
     own_ranges.remove(p);
@@ -198,9 +206,12 @@ inline void unmap_pages(void* p, std::size_t bytes) noexcept {
     own_limit.remove(bytes);
 }
 
-// An array that lives in its own pages and doubles; elements are plain bytes. Not for many threads.
+// An array that lives in its own pages and doubles; elements are plain bytes. Not for many threads. The first element
+// is not where its page begins (cache_lines.h).
 template <typename T>
 class PageVector : Uncopied {
+    static_assert(alignof(T) <= kLine);
+
 public:
     ~PageVector() { reset(); }
 
@@ -230,9 +241,10 @@ public:
     }
     // Pages for the elements up to `to`, which will be written at random. Those up to `from` have theirs.
     void put_pages_for(std::size_t from, std::size_t to) noexcept {
-        if (capacity_bytes() >= kHugePage) platform::ask_for_huge_pages(data_, capacity_bytes());
-        const std::size_t first = round_up(from * sizeof(T), kPage), last = round_up(to * sizeof(T), kPage);
-        if (first < last && touch_pages(bytes_at(first), last - first, last - first)) put_bytes_ += last - first;
+        if (capacity_bytes() >= kHugePage) platform::ask_for_huge_pages(pages(), capacity_bytes());
+        const std::size_t first = round_up(offset() + from * sizeof(T), kPage),
+                          last = round_up(offset() + to * sizeof(T), kPage);
+        if (first < last && touch_pages(pages() + first, last - first, last - first)) put_bytes_ += last - first;
     }
     void push_back(const T& value) {
         make_room(size_ + 1);
@@ -246,38 +258,40 @@ public:
     }
     void reset() noexcept {
         put_pages.begin_removing(put_bytes_);
-        unmap_pages(data_, capacity_bytes());
+        unmap_pages(pages(), capacity_bytes());
         put_pages.end_removing(put_bytes_);
         data_ = nullptr;
         size_ = capacity_ = put_bytes_ = 0;
     }
-    std::size_t capacity_bytes() const { return round_up(capacity_ * sizeof(T), kPage); }
+    std::size_t capacity_bytes() const { return round_up(offset() + capacity_ * sizeof(T), kPage); }
 
 private:
-    void* bytes_at(std::size_t offset) const noexcept { return reinterpret_cast<char*>(data_) + offset; }
+    std::size_t offset() const noexcept { return reinterpret_cast<std::uintptr_t>(data_) % kPage; }
+    char* pages() const noexcept { return reinterpret_cast<char*>(data_) - offset(); }
     void reserve(std::size_t n) {
-        const std::size_t bytes = round_up(n * sizeof(T), kPage);
+        const std::size_t before = data_ == nullptr ? line_for(this) : offset();
+        const std::size_t bytes = round_up(before + n * sizeof(T), kPage);
         void* grown = data_ == nullptr ? map_pages(bytes, Use::tables) : move(bytes);
         if (grown == nullptr) throw std::bad_alloc();
-        data_ = static_cast<T*>(grown);
-        capacity_ = bytes / sizeof(T);
+        data_ = reinterpret_cast<T*>(static_cast<char*>(grown) + before);
+        capacity_ = (bytes - before) / sizeof(T);
     }
     void* move(std::size_t bytes) noexcept {
         own_limit.add(bytes);  // both for a moment, as the kernel may need both
-        own_ranges.remove(data_);
+        own_ranges.remove(pages());
         void* moved = map_with_spare(bytes, [&] { return remapped(bytes); });
         const bool is_moved = moved != MAP_FAILED;
-        own_ranges.add(is_moved ? moved : data_, is_moved ? bytes : capacity_bytes(), Use::tables);
+        own_ranges.add(is_moved ? moved : pages(), is_moved ? bytes : capacity_bytes(), Use::tables);
         own_limit.remove(is_moved ? capacity_bytes() : bytes);
         return is_moved ? moved : nullptr;
     }
     // What mmap() returns, where there is room behind it or at a place of our own.
     void* remapped(std::size_t bytes) noexcept {
-        void* const grown = platform::lengthen(data_, capacity_bytes(), bytes);
+        void* const grown = platform::lengthen(pages(), capacity_bytes(), bytes);
         if (grown != MAP_FAILED) return grown;
         void* const place = map_untold(bytes);
         if (place == MAP_FAILED) return place;
-        void* const moved = platform::move_to(place, data_, capacity_bytes(), bytes);
+        void* const moved = platform::move_to(place, pages(), capacity_bytes(), bytes);
         if (moved == MAP_FAILED) {
             const ErrnoKept kept;
             raw::munmap(place, bytes);

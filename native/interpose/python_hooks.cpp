@@ -21,12 +21,14 @@ using capture::Kind;
 // Interpreters with a GIL of their own call these allocators meanwhile: they read a function and its context one after
 // the other, without a lock. So only functions are exchanged, each in one store, and ours take the context of what lies
 // below. Which domain a call belongs to is part of the function.
-struct Domain {
+struct alignas(2 * kLine) Domain {
     PyMemAllocatorDomain name;
-    PyMemAllocatorEx below, ours;
-    bool installed;
+    bool installed = false;
+    PyMemAllocatorEx ours{};
     CodeRange tool;  // the code of the library whose functions lie below ours, if it is not the interpreter
+    PyMemAllocatorEx below{};
 };
+static_assert(offsetof(Domain, below) == kLine);  // see cache_lines.h
 // Hooks that sample few blocks do not see frees (see allocate_sample), so they are of no use to another recording.
 // Where they must stay, as another tool's lie over them, one of every block puts its own on top of those.
 template <Domain& kAll, Domain& kFew>
@@ -34,8 +36,8 @@ struct Hooked {
     static constexpr Domain &all = kAll, &few = kFew;
     static constinit inline Domain* used = nullptr;
 };
-constinit Domain g_all_objects{PYMEM_DOMAIN_OBJ, {}, {}, false, {}}, g_few_objects{PYMEM_DOMAIN_OBJ, {}, {}, false, {}};
-constinit Domain g_all_memory{PYMEM_DOMAIN_MEM, {}, {}, false, {}}, g_few_memory{PYMEM_DOMAIN_MEM, {}, {}, false, {}};
+constinit Domain g_all_objects{.name = PYMEM_DOMAIN_OBJ}, g_few_objects{.name = PYMEM_DOMAIN_OBJ};
+constinit Domain g_all_memory{.name = PYMEM_DOMAIN_MEM}, g_few_memory{.name = PYMEM_DOMAIN_MEM};
 using Objects = Hooked<g_all_objects, g_few_objects>;
 using Memory = Hooked<g_all_memory, g_few_memory>;
 

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/cache_lines.h"
 #include "base/compare_word.h"
 #include "stacks/thread_state.h"
 
@@ -28,7 +29,8 @@ struct SmallBelow {
 
 // What hooks read first. It has a page of its own, which the kernel clears in the child of any kind of fork: nothing is
 // recorded there from the first instruction on.
-struct alignas(4096) Switches {
+struct alignas(platform::kPageBytes) Switches {
+    std::byte before[kLine];  // see cache_lines.h
     std::atomic<Mode> mode;
     std::atomic<Wanted> wanted;
     SmallBelow small_below;

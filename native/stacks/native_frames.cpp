@@ -57,7 +57,7 @@ void NativeFrames::begin(capture::CaptureFile& file, const unwind::Scope& scope)
                                                                   std::uint32_t interval) noexcept {
     NativeStack* stack = t.native;
     if (stack == nullptr) {
-        stack = t.native = static_cast<NativeStack*>(map_pages(round_up(sizeof(NativeStack), kPage)));
+        stack = t.native = static_cast<NativeStack*>(map_apart(sizeof(NativeStack), &t));
         if (stack == nullptr) return nullptr;
         stack->frames.forget();
     } else if (stack->session == session && stack->interval == interval) [[likely]] {

@@ -109,7 +109,7 @@ void Recorder::give_thread_back(void* thread) noexcept {
 Thread* Recorder::take_thread() noexcept {
     Thread* t = pool_;
     if (t == nullptr) {
-        t = static_cast<Thread*>(map_pages(round_up(sizeof(Thread), kPage)));
+        t = static_cast<Thread*>(map_apart(sizeof(Thread), this));
         if (t == nullptr) return nullptr;
         t->next_of_all = all_;
         all_ = t;

@@ -15,6 +15,7 @@
 
 #include "base/own_pages.h"
 #include "base/page_stock.h"
+#include "session/switches.h"
 #include "support.h"
 
 namespace hiwater::tests {
@@ -71,6 +72,30 @@ TEST_CASE("elements that do not divide a page keep their values as the vector gr
             FAIL("element ", i);
     CHECK(ours.capacity_bytes() % kPage == 0);
     CHECK(ours.capacity_bytes() >= 3000 * sizeof(Odd));
+}
+
+TEST_CASE("what events read does not begin a page, and mostly each has another line of its page") {
+    const auto line_of = [](const void* at) { return reinterpret_cast<std::uintptr_t>(at) % kPage / kLine; };
+    PageVector<std::uint64_t> vectors[20];
+    std::set<std::size_t> lines;
+    for (auto& vector : vectors) {
+        vector.push_back(1);
+        const std::size_t line = line_of(vector.data());
+        CHECK(line != 0);
+        CHECK(reinterpret_cast<std::uintptr_t>(vector.data()) % kLine == 0);
+        lines.insert(line);
+        vector.resize(5000);  // the kernel may move it
+        CHECK(line_of(vector.data()) == line);
+    }
+    CHECK(lines.size() >= 10);
+    for (const void* owner : {static_cast<void*>(&vectors[0]), static_cast<void*>(nullptr)}) {
+        const auto count = count_own_ranges();
+        char* const at = static_cast<char*>(map_apart(kPage, owner));
+        CHECK(line_of(at) != 0);
+        at[kPage - 1] = 1;
+        CHECK(count_own_ranges() == count + 1);
+    }
+    CHECK(line_of(&g_switches.mode) != 0);
 }
 
 TEST_CASE("a page vector that cannot grow says so and is as before") {

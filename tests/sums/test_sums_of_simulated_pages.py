@@ -31,7 +31,7 @@ class Process:
 
 
 class World:
-    """The first process reads all. It tells of each time that they copy pages. On a busy machine it misses some, or all."""
+    """The first process reads all. It tells when they copy pages. On a busy machine it misses some, or all."""
 
     def __init__(self, seed: int, *, missed: float = 0) -> None:
         self.choice, self.missed = random.Random(seed), missed
