@@ -7,15 +7,14 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "base/raw_calls.h"
-
 namespace hiwater {
 
-inline constexpr std::size_t kLine = 64, kLinesOfPage = platform::kPageBytes / kLine;
+inline constexpr std::size_t kLine = 64;
 
-// An offset in a page, never 0: of each owner at this or another address mostly another one.
+// An offset in a page, never 0: of another owner mostly another one. Small, as what lies there may take a page more.
 inline std::size_t line_for(const void* owner) noexcept {
-    return kLine * (1 + reinterpret_cast<std::uintptr_t>(owner) / alignof(void*) % (kLinesOfPage - 1));
+    constexpr std::size_t kLines = 15;
+    return kLine * (1 + reinterpret_cast<std::uintptr_t>(owner) / alignof(void*) % kLines);
 }
 
 }  // namespace hiwater
