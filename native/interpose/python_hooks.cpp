@@ -4,8 +4,10 @@
 
 #include <dlfcn.h>
 
+#include <cstddef>
 #include <cstring>
 
+#include "base/cache_lines.h"
 #include "heap/fast_path.h"
 #include "interpose/allocators.h"
 #include "interpose/hooks.h"

@@ -19,9 +19,9 @@ import numpy as np
 
 from hiwater.capture import families, sharing, tracks
 from hiwater.capture.model import Capture
-from hiwater.capture.paths import Ints, sums_over_time
+from hiwater.capture.paths import Ints
 from hiwater.capture.run_index import ShortProcess
-from hiwater.capture.tracks import Track
+from hiwater.capture.tracks import Track, sum_of_steps
 
 _NEARLY, _MOST_CANDIDATES = 1024, 64
 
@@ -117,7 +117,7 @@ class Machine:
     @cached_property
     def allocated_over_time(self) -> tuple[Ints, Ints]:
         """Wall clock times, and what the processes had allocated from each on."""
-        return _sum_over_time([track.lasting().steps for _, track in self.allocated_tracks])
+        return sum_of_steps([track.lasting().steps for _, track in self.allocated_tracks])
 
     @cached_property
     def _parents(self) -> list[int | None]:
@@ -159,7 +159,7 @@ def _highest(found: Sequence[Track], small: Sequence[Track]) -> Instant | None:
     known = [track.lasting() for track in found or small if len(track.at_ns)]
     if not known:
         return None
-    at, total = _sum_over_time([track.steps for track in known])
+    at, total = sum_of_steps([track.steps for track in known])
     most = int(total.max())
     nearly = np.flatnonzero(total >= most - most // _NEARLY)
     nearly = nearly[np.argsort(-total[nearly], kind="stable")[:_MOST_CANDIDATES]]
@@ -168,12 +168,12 @@ def _highest(found: Sequence[Track], small: Sequence[Track]) -> Instant | None:
     others = sum(int(one.at_ns[0]) <= best.at_unix_ns < one.end_ns for one in small) if found else 0
     every = [*known, *small] if found else known
     bounds = [(*track.bounds, track.end_ns) for track in every if track.bounds is not None]
-    at_most = max(int(_sum_over_time(bounds)[1].max()), most) if len(bounds) == len(every) else None
+    at_most = max(int(sum_of_steps(bounds)[1].max()), most) if len(bounds) == len(every) else None
     # Between two moments of a process it may have been what it was at either, while the others held most.
-    possible = int(_sum_over_time([track.highest_steps for track in known])[1].max())
+    possible = int(sum_of_steps([track.highest_steps for track in known])[1].max())
     possible = possible if at_most is None else min(possible, at_most)
     # At some instant (the times are the same) they surely held this much, whatever is not known of the best one.
-    surely = int(_sum_over_time([track.lowest_steps for track in known])[1].max())
+    surely = int(sum_of_steps([track.lowest_steps for track in known])[1].max())
     lower = min(best.error_bytes + most - best.bytes, best.bytes - surely)
     error = max(lower, possible - best.bytes)
     return replace(best, error_bytes=error, at_most_bytes=at_most, processes=best.processes + others)
@@ -213,12 +213,3 @@ def _instant(found: Sequence[Track], at_ns: int, total: int) -> Instant:
         lowest = int(track.bytes[place:behind].min())
         fallen += int(track.bytes[place]) - (0 if until >= track.end_ns else lowest)
     return Instant(total, error + min(rise, fallen), None, at_ns, spacing, running, shared_once)
-
-
-def _sum_over_time(steps: Sequence[tuple[Ints, Ints, int]]) -> tuple[Ints, Ints]:
-    """The sum of step functions, each 0 before its first time and from its end on: distinct times, and the sum from
-    each on."""
-    times, total = sums_over_time(
-        [(np.append(at, end), np.append(np.diff(held, prepend=0), -held[-1])) for at, held, end in steps]
-    )
-    return times, total

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from hiwater.capture.paths import Ints, sums_over_time
 from hiwater.capture.shared_rounds import Rounds, Sharer, lowest_since
-from hiwater.capture.tracks import Track
+from hiwater.capture.tracks import Track, sum_of_steps
 
 _LARGEST = 8
 """Of so many processes it is asked which one has most: each costs as much as all samples do."""
@@ -65,9 +65,7 @@ def counted_twice(members: Sequence[Sharer], rounds: Rounds) -> Track:
 
 def unread(members: Sequence[Sharer]) -> Track:
     """The same of processes that nobody read together: others have all of these pages, or none of them."""
-    steps = [(one.at_ns, np.diff(one.mapped.bytes, prepend=0)) for one in members]
-    ends = [(np.array([one.end_ns]), -one.mapped.bytes[-1:]) for one in members]
-    times, total = sums_over_time([*steps, *ends])
+    times, total = sum_of_steps([one.mapped.steps for one in members])
     return Track.of_counted_twice(times, total // 2, np.zeros_like(total), total, max(one.end_ns for one in members))
 
 

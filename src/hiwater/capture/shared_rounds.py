@@ -152,6 +152,11 @@ class Sharer:
         self.falls: Ints = np.stack([self.readings[0], fallen])
         """The same times, and by how much the first of these figures has fallen since the reading before."""
 
+    @property
+    def shares_by_fork(self) -> bool:
+        """Whether a fork began it, or it has forked."""
+        return bool(self.first_shared or self.forks_ns)
+
     def _readings(self, own_excess: Ints, own_private: Ints, seen_ns: Ints) -> Ints:
         shared = np.append(self.shared_read - self.mapped_read, self.anonymous.at(self.own_ns) - own_private)
         at, excess = np.append(self.read_ns, self.own_ns), np.append(self.anonymous_excess, own_excess)

@@ -49,7 +49,7 @@ def counted_twice(captures: Sequence[Capture], parents: Sequence[int | None], se
                     of_family[parent].forks_ns.append(int(member.at_ns[0]))
         if any(member.first_shared for member in members):
             found.append(_of_forks(members, rounds))
-        forked = [member for member in members if member.first_shared or member.forks_ns]
+        forked = [member for member in members if member.shares_by_fork]
         if len(rounds.at_ns) and len(members) > 1:
             found.append(mapped_pages.counted_twice(members, rounds))
         elif len(forked) > 1:  # the pages of others count in each
@@ -81,7 +81,7 @@ def _of_forks(members: Sequence[Sharer], rounds: Rounds) -> Track:
     sharing = [
         (one, (times, early))
         for one, (times, _, _, early, *_) in zip(members, changes, strict=True)
-        if one.first_shared or one.forks_ns
+        if one.shares_by_fork
     ]
     rounds_ns, excess, most_lost = rounds.excess(sharing)
     changes.append((np.append([begin_ns], rounds_ns), *[np.zeros(1 + len(rounds_ns), np.int64)] * 6))

@@ -15,7 +15,7 @@ import numpy as np
 
 from hiwater.capture.limits import SeenFromOutside
 from hiwater.capture.model import Capture
-from hiwater.capture.paths import Ints
+from hiwater.capture.paths import Ints, sums_over_time
 from hiwater.capture.process import QUIET_IN_CHILD_NS
 from hiwater.capture.run_index import ShortProcess
 
@@ -80,6 +80,15 @@ class Track:
     def lasting(self) -> Track:
         """The same, with an end behind its last moment."""
         return replace(self, end_ns=max(self.end_ns, int(self.at_ns[-1]) + 1))
+
+
+def sum_of_steps(steps: Sequence[tuple[Ints, Ints, int]]) -> tuple[Ints, Ints]:
+    """The sum of step functions, each 0 before its first time and from its end on: distinct times, and the sum from
+    each on."""
+    times, total = sums_over_time(
+        [(np.append(at, end), np.append(np.diff(held, prepend=0), -held[-1])) for at, held, end in steps]
+    )
+    return times, total
 
 
 @dataclass(frozen=True, slots=True)
