@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from waiting import PATIENCE_SECONDS
+
 
 @dataclass(frozen=True)
 class Shown:
@@ -68,7 +70,12 @@ def _execute(folder: str, cells: Sequence[str], environment: Mapping[str, str]) 
         "env": {"IPYTHONDIR": str(Path(folder, "ipython")), **environment},
     }
     (kernels / "here" / "kernel.json").write_text(json.dumps(specification), "utf-8")
-    manager = AsyncKernelManager(kernel_name="here", kernel_spec_manager=KernelSpecManager(kernel_dirs=[str(kernels)]))
+    # On a busy machine a kernel that ends takes more than the usual five seconds, and would be killed.
+    manager = AsyncKernelManager(
+        kernel_name="here",
+        kernel_spec_manager=KernelSpecManager(kernel_dirs=[str(kernels)]),
+        shutdown_wait_time=PATIENCE_SECONDS,
+    )
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
     NotebookClient(
         notebook, km=manager, timeout=300, allow_errors=True, resources={"metadata": {"path": folder}}

@@ -14,7 +14,7 @@ import pytest
 import hiwater
 import notebooks
 import page_reader
-from children import run_python
+from children import run_hiwater, run_python
 from hiwater.analysis.user_lines import rank_lines
 from hiwater.capture.program import recorded_window
 from hiwater.contrib.compat.drop_ins import folder
@@ -274,6 +274,54 @@ def test_a_recording_in_a_recorded_cell_is_a_window_of_it(tmp_path: Path) -> Non
     outer, inner = (hiwater.open(tmp_path / name) for name in ("a.hiw", "b.hiw"))
     assert (recorded_window(outer.tables) is None, recorded_window(inner.tables) is None) == (True, False)
     assert inner.peak.allocated_bytes >> 20 == 12
+
+
+@needs_engine
+def test_a_recording_over_several_cells_names_them(tmp_path: Path) -> None:
+    shown = notebooks.run(
+        tmp_path,
+        [
+            "import hiwater\nrecorder = hiwater.record('run.hiw')\nrecorder.start()",
+            "def load():\n    return bytearray(40 << 20)\nheld = load()",
+            "recorder.snapshot('early.hiw')\nmore = bytearray(20 << 20)",
+            "recorder.stop()\nprint(recorder.summary()['top_line']['file'])",
+        ],
+    )
+    assert shown[3].printed == "cell [2]\n"
+    report = hiwater_text(tmp_path, "run.hiw")
+    assert "most at cell [2]:2 in load: 40.0 MiB" in report
+    assert re.search(r"20\.\d MiB .* cell \[3\]:2  more = bytearray\(20 << 20\)", report), report
+    early = hiwater_text(tmp_path, "early.hiw")
+    assert "cell [2]:2  return bytearray(40 << 20)" in early and "ipykernel_" not in early
+
+
+@needs_engine
+@pytest.mark.parametrize(("words", "sizes"), [((), (60, 40)), (("--no-argv",), (60,))])
+def test_kernels_that_a_recorded_program_starts_name_their_cells(
+    tmp_path: Path, words: tuple[str, ...], sizes: tuple[int, ...]
+) -> None:
+    """Each runs a notebook of its own: what is in the first cell of one is no part of the other's."""
+    program = tmp_path / "program.py"
+    notebooks_text = [[f"import time\nkept = bytearray({size} << 20)\ntime.sleep(1)"] for size in sizes]
+    program.write_text(
+        "import sys, threading\nfrom pathlib import Path\n"
+        f"sys.path.insert(0, {str(ROOT / 'tests' / 'helpers')!r})\n"
+        "import notebooks\n"
+        f"each = [threading.Thread(target=notebooks.run, args=(Path({str(tmp_path)!r}) / str(place), cells))\n"
+        f"        for place, cells in enumerate({notebooks_text!r})]\n"
+        "for one in each: one.start()\n"
+        "for one in each: one.join()\n"
+    )
+    said = run_hiwater("run", *words, "-o", "run.hiw", program, folder=tmp_path, check=True).stderr
+    assert re.search(r"most at cell \[1\] [0-9a-f]{4}:2 in <module>: 60\.\d MiB", said), said
+    reports = "".join(hiwater_text(tmp_path, str(path)) for path in (tmp_path / "run.hiw.d").glob("*.hiw"))
+    for size in sizes:
+        text = "" if words else rf"  kept = bytearray\({size} << 20\)"
+        assert re.search(rf" {size}\.\d MiB .*cell \[1\] [0-9a-f]{{4}}:2{text}\n", reports), reports
+
+
+def hiwater_text(folder: Path, *words: str) -> str:
+    return run_hiwater("report", *words, "--format", "text", folder=folder, check=True).stdout
 
 
 @needs_engine

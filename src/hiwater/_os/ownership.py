@@ -77,6 +77,11 @@ _LINES_OF_LAUNCHERS = (
 _MOST_NAMED = 6
 
 
+def number_of_text(text: str) -> str:
+    """Four digits that tell one text from others."""
+    return f"{int.from_bytes(text.encode('utf-8', 'replace'), 'big') % 65521:04x}"
+
+
 def rules(own: Iterable[str] = (), run: Iterable[str] = (), *, launchers: Iterable[str] = ()) -> list[Rule]:
     """The rules as (pattern, owner), of which the first that matches counts; '*' stands for any text, '?' for one
     character. `own` and `run` are installed packages by their names, `launchers` the files of console scripts."""
@@ -192,8 +197,7 @@ class OwnCode:
             return ""
         if not self._is_child:
             return THE_COMMAND
-        text = self.command.encode("utf-8", "replace")
-        return f"{COMMAND} {int.from_bytes(text, 'big') % 65521:04x}>"
+        return f"{COMMAND} {number_of_text(self.command)}>"
 
     def arguments(self, words: Sequence[str]) -> list[str]:
         """The arguments of the interpreter, `words`, without the text of `-c`."""

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from hiwater.capture.references import Records
 
-_KEY = "cell "  # as in hiwater/notebook/cells.py, which writes them
+_KEY = "cell "  # as in hiwater/recording/cells.py, which writes them
 RECORDED = "recorded cell"
 
 

@@ -16,9 +16,10 @@ from IPython.core.magic import Magics, line_cell_magic, line_magic, magics_class
 
 from hiwater import _registry
 from hiwater.errors import HiwaterError
-from hiwater.notebook import cells, logger
+from hiwater.notebook import logger
 from hiwater.notebook.logger import CellLogger, show
 from hiwater.notebook.recording import CellRecording, RecordingOptions
+from hiwater.recording import cells
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator

@@ -11,9 +11,9 @@ import tempfile
 from dataclasses import dataclass
 
 from hiwater.errors import EngineFailed, EngineUnavailable, HiwaterError
-from hiwater.notebook import cells
 from hiwater.notebook.logger import show
 from hiwater.notebook.outside import render
+from hiwater.recording import cells
 from hiwater.recording.recorder import Recorder
 
 TYPE_CHECKING = False

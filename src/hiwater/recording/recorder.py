@@ -298,6 +298,8 @@ class Recorder:
         unrecorded(Recorder._stop, self, exit_code)
 
     def _stop(self, exit_code: int | None) -> None:
+        if self.recording:
+            self._note_cells()
         if self.recording and self._window is not None:
             self._end_window(self._window)
         elif self.recording:
@@ -330,6 +332,14 @@ class Recorder:
 
             warnings.warn(f"hiwater: {error}", RuntimeWarning, stacklevel=4)
 
+    def _note_cells(self) -> None:
+        """Name the cells of an IPython session: what their code has for a file is none."""
+        if "IPython" in sys.modules:
+            from hiwater.recording import cells  # most programs have none
+
+            note_fact, is_child = native.load().note_fact, bool(self._run_folder)
+            cells.note_late(note_fact, self._facts, of_many=is_child, with_text=not self._omits_arguments)
+
     def _forget(self) -> None:
         self._owner = 0
         if self._accelerators is not None:
@@ -350,6 +360,7 @@ class Recorder:
             )
         target = self._next_snapshot() if path is None else destination.absolute(destination.expand(os.fspath(path)))
         destination.check(target)
+        self._note_cells()
         try:
             native.load().snapshot(target)
         except OSError as error:
@@ -375,6 +386,11 @@ class Recorder:
             )
         if self._accelerators is not None:
             summary.update(self._accelerators.summary())  # type: ignore[typeddict-item] # three keys of Summary
+        if "IPython" in sys.modules:
+            from hiwater.recording import cells  # most programs have none
+
+            for at in filter(None, (summary["top_line"], summary["refused"])):
+                at["file"] = cells.shown(at["file"], self._facts)
         return summary
 
     def __enter__(self) -> Self:

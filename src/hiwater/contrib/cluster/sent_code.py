@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import ast
 import json
-import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from types import CodeType
+
+from hiwater.recording import cells
 
 FACT = "sent code"
 _LONGEST_FACT = 50_000
@@ -28,13 +29,8 @@ def files() -> str:
 
 
 def _sources() -> Iterator[tuple[str, str]]:
-    if "IPython" in sys.modules:
-        from IPython.core.getipython import get_ipython
-
-        from hiwater.notebook import cells
-
-        shell = get_ipython()
-        yield from ((file, text) for file, _, text in cells.of_session(shell)) if shell is not None else ()
+    shell = cells.session()
+    yield from ((file, text) for file, _, text in cells.of_session(shell)) if shell is not None else ()
 
 
 def _inner(code: CodeType) -> Iterator[CodeType]:

@@ -1,12 +1,17 @@
-"""The names and the source of this session's cells, for captures. `hiwater/capture/cells.py` reads them."""
+"""The names and the source of an IPython session's cells, for captures. `hiwater/capture/cells.py` reads them."""
 
 from __future__ import annotations
 
 import linecache
 import re
+import sys
+from contextlib import suppress
+
+from hiwater._os.ownership import number_of_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from typing import Any
 
     from hiwater.recording.recorder import Recorder
@@ -22,18 +27,48 @@ _read = 1  # cells of the history that are in there
 def note(recorder: Recorder, shell: Any, recorded: str) -> None:
     """Add the session's cells to the capture of `recorder`. `recorded` is the file name of the code that will run."""
     recorder.note(_RECORDED, recorded)
+    for key, value in facts(shell, recorded):
+        recorder.note(key, value)
+
+
+def facts(shell: Any, recorded: str = "", *, of_many: bool = False) -> Iterator[tuple[str, str]]:
+    """The session's cells as facts, the latest first, and the one that is recorded whatever its size. If the run may
+    have sessions in several processes, `of_many`, a name ends with a number that tells its text from others."""
     room = _MOST_TEXT
     taken: set[str] = set()
     for file, name, text in reversed(of_session(shell)):
         room -= len(text)
         if room < 0 and file != recorded:
             continue
-        unique, copies = name, 1
+        whole = f"{name} {number_of_text(text)}" if of_many else name
+        unique, copies = whole, 1
         while unique in taken:
             copies += 1
-            unique = f"{name} ({copies})"
+            unique = f"{whole} ({copies})"
         taken.add(unique)
-        recorder.note(_FACT + file, f"{unique}\n{text}")
+        yield _FACT + file, f"{unique}\n{text}"
+
+
+def note_late(note_fact: Callable[[str, str], None], known: dict[str, str], *, of_many: bool, with_text: bool) -> None:
+    """Add the cells of this process to the capture that is being written, and to `known`, which has those that were
+    added before. The shell is the program's: if it raises, the cells keep the names of their files."""
+    with suppress(Exception):
+        shell = session()
+        for key, value in facts(shell, of_many=of_many) if shell is not None else ():
+            if key not in known:
+                known[key] = value if with_text else value.partition("\n")[0]
+                note_fact(key, known[key])
+
+
+def shown(file: str, known: dict[str, str]) -> str:
+    """What readers call a file: the name of its cell, if `known` has that."""
+    return known.get(_FACT + file, file).partition("\n")[0]
+
+
+def session() -> Any:
+    """IPython's shell of this process, None where there is none. Imports nothing."""
+    module = sys.modules.get("IPython.core.getipython")
+    return module.get_ipython() if module is not None else None
 
 
 def of_session(shell: Any) -> list[tuple[str, str, str]]:
