@@ -20,7 +20,7 @@ struct Module {
     Bytes tables, code;
     const std::uint8_t* header;    // of the table of functions; null: it has none
     const char* path;              // the loader's; "" for the program itself
-    char identity[kMostIdentity];  // build-id in hexadecimal; else "headers:" and a sum of the file's first headers
+    char identity[kMostIdentity];  // build-id in hexadecimal; else "headers:" and a sum of the file's headers; or ""
     std::uint32_t code_number;     // that the recorder gave it, 0 at first
 };
 

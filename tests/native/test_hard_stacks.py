@@ -1,6 +1,7 @@
 """Stacks that are hard to walk: each is right, or says that its frames are unknown."""
 
 import shutil
+import struct
 import subprocess
 import sysconfig
 from pathlib import Path
@@ -57,13 +58,19 @@ def test_recursion_beyond_the_limit_of_a_walk(tmp_path: Path) -> None:
     assert whole[-102:] == [*["deep"] * 101, CHAIN[-1]] and "[unknown frames]" not in whole
 
 
-@pytest.mark.once
-def test_a_library_without_an_index_of_its_tables(tmp_path: Path) -> None:
-    (tmp_path / "one.c").write_text("""#include <stdlib.h>
+def compile_one(folder: Path, name: str, *options: str) -> Path:
+    """A library whose one function allocates."""
+    (folder / "one.c").write_text("""#include <stdlib.h>
         volatile int after;
         void* enter(size_t bytes) { void* block = malloc(bytes); after = 1; return block; }
     """)
-    subprocess.run([*compiled.C, "-Wl,--no-eh-frame-hdr", "one.c", "-o", "one.so"], cwd=tmp_path, check=True)
+    subprocess.run([*compiled.C, *options, "one.c", "-o", name], cwd=folder, check=True)
+    return folder / name
+
+
+@pytest.mark.once
+def test_a_library_without_an_index_of_its_tables(tmp_path: Path) -> None:
+    compile_one(tmp_path, "one.so", "-Wl,--no-eh-frame-hdr")
     path = record(tmp_path, f"""
         ctypes.CDLL("./one.so").enter(10_007)
         native.first(20_011)
@@ -72,6 +79,45 @@ def test_a_library_without_an_index_of_its_tables(tmp_path: Path) -> None:
     assert stacks(path, 10_007) == [["<module>", "[unknown frames]", "enter"]]
     assert native_part(stacks(path, 20_011)[0]) == CHAIN
     assert figures(tmp_path)["native_mismatches"] == 0
+
+
+SEGMENTS_AT, SEGMENT, NOTES = 64, struct.Struct("<IIQQQQQQ"), 4
+
+
+def move_notes(library: Path) -> None:
+    """The headers say that the notes are in memory where nothing is."""
+    content = bytearray(library.read_bytes())
+    for number in range(content[56]):
+        at = SEGMENTS_AT + number * SEGMENT.size
+        kind, flags, offset, _, _, *sizes = SEGMENT.unpack_from(content, at)
+        if kind == NOTES:
+            SEGMENT.pack_into(content, at, kind, flags, offset, 0x7000000, 0x7000000, *sizes)
+    library.write_bytes(content)
+
+
+def move_headers(library: Path) -> None:
+    """The headers of its segments are at the end of the file, which is not loaded."""
+    content = bytearray(library.read_bytes())
+    content += bytes(-len(content) % 4096)
+    struct.pack_into("<Q", content, 32, len(content))
+    library.write_bytes(content + content[SEGMENTS_AT : SEGMENTS_AT + content[56] * SEGMENT.size])
+
+
+@pytest.mark.once
+def test_libraries_with_headers_as_few_have_them(tmp_path: Path) -> None:
+    compile_one(tmp_path, "short.so", "-Wl,--build-id=0x0011223344")
+    compile_one(tmp_path, "none.so", "-Wl,--build-id=none")
+    move_notes(compile_one(tmp_path, "notes.so"))
+    move_headers(compile_one(tmp_path, "headers.so", "-Wl,--build-id=0x5566778899aa"))
+    path = record(tmp_path, """
+        for number, name in enumerate(["short", "none", "notes", "headers"], 1):
+            ctypes.CDLL(f"./{name}.so").enter(number * 1_000 + 7)
+    """, "--native")  # fmt: skip
+    for number in (1, 2, 3):
+        (found,) = stacks(path, number * 1_000 + 7)
+        assert found[-1] == "enter" and "[unknown frames]" not in found, number
+    (found,) = stacks(path, 4_007)
+    assert found[:2] == ["<module>", "[unknown frames]"] and found[2].startswith("headers.so+0x")
 
 
 def test_greenlets_that_share_one_stretch_of_stack(tmp_path: Path) -> None:
@@ -123,8 +169,9 @@ def test_an_interpreter_without_symbols(tmp_path: Path) -> None:
     capture = hiwater.open(path)
     capture.show_frames(Frames.mixed, FunctionNames(tmp_path / "cache").of)
     (stack,) = [one.frames for one in capture.end.stacks if one.bytes == 10_007]
-    assert [frame.function for frame in stack][:2] == ["<module>", "inner"]
-    assert [frame.function for frame in stack][-4:] == CHAIN
+    functions = [frame.function for frame in stack]
+    assert functions[:2] == ["<module>", "inner"] and functions[-4:] == CHAIN
+    assert "call_back" not in functions  # which is beyond the loop that runs `inner`
     assert any(frame.function.startswith(f"{name}+0x") for one in capture.end.stacks for frame in one.frames)
 
 
@@ -189,6 +236,17 @@ def test_rust(tmp_path: Path, mangling: str) -> None:
     )  # fmt: skip
     (found,) = stacks(record(tmp_path, f"ctypes.CDLL({str(library)!r}).enter(100_008)\n", "--native"), 100_008)
     assert [name.partition("::<")[0] for name in found[-2:]] == ["enter", "shapes::generic"]
+
+
+@pytest.mark.once
+def test_what_allocates_for_its_caller_is_not_shown(tmp_path: Path) -> None:
+    (tmp_path / "one.cpp").write_text("""#include <new>
+        char* volatile after;
+        extern "C" void enter(unsigned long bytes) { after = new char[bytes]; }
+    """)
+    subprocess.run([*compiled.CXX, "one.cpp", "-o", "one.so"], cwd=tmp_path, check=True)
+    (found,) = stacks(record(tmp_path, 'ctypes.CDLL("./one.so").enter(10_007)\n', "--native"), 10_007)
+    assert found[-1] == "enter"
 
 
 FORTRAN = """

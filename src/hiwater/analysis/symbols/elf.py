@@ -25,7 +25,7 @@ _SYMBOL = np.dtype(
     [("name", "<u4"), ("info", "u1"), ("other", "u1"), ("section", "<u2"), ("value", "<u8"), ("size", "<u8")]
 )
 _NOTE = struct.Struct("<III")
-_BUILD_ID, _NOTES, _SYMBOLS, _DYNAMIC_SYMBOLS, _NO_BYTES = 3, 4, 2, 11, 8
+_LOAD, _BUILD_ID, _NOTES, _SYMBOLS, _DYNAMIC_SYMBOLS, _NO_BYTES = 1, 3, 4, 2, 11, 8
 _FUNCTION, _INDIRECT_FUNCTION = 2, 10
 _LARGEST_TABLE_BYTES, _LARGEST_NOTES_BYTES, _LONGEST_NAME = 1 << 29, 1 << 16, 4096
 _LARGEST_SUMMED_BYTES = 1 << 31
@@ -104,8 +104,13 @@ class ElfFile:
     def identity(self) -> str:
         """What a recording has for this file: see native/unwind/modules.h."""
         segments = self._read(self._segments_at, self._segments * _SEGMENT.size)
-        for kind, _, offset, _, _, size, _, _ in _SEGMENT.iter_unpack(segments):
-            if kind == _NOTES and size <= _LARGEST_NOTES_BYTES and (found := _build_id(self._read(offset, size))):
+        read = [*_SEGMENT.iter_unpack(segments)]
+        loaded = [(start, start + size) for kind, flags, _, start, _, _, size, _ in read if kind == _LOAD and flags & 4]
+        for kind, _, offset, start, _, size, _, _ in read:
+            if kind != _NOTES or size > _LARGEST_NOTES_BYTES:
+                continue
+            is_loaded = any(begin <= start and start + size <= end for begin, end in loaded)
+            if is_loaded and (found := _build_id(self._read(offset, size))):
                 return found
         total = 0xCBF29CE484222325
         for byte in self._first + segments:

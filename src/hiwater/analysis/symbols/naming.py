@@ -102,8 +102,8 @@ class FunctionNames:
         if names.level < 0:
             names.level, names.places = self._read(module.identity)
         missing = [address for address in addresses if hex(address) not in names.places]
-        if not os.path.isabs(module.path) or not addresses:
-            return names  # the kernel's own is in no file
+        if not os.path.isabs(module.path) or not module.identity or not addresses:
+            return names  # the kernel's own is in no file, and no file is known to be one without an identity
         if time.monotonic() > self._deadline:
             self._late |= {module.path} if missing else set()
             return names
