@@ -1,8 +1,10 @@
 // Frames that only assembly makes, and stacks that a program makes for itself: each walk finds what the compiler's own
 // unwinder finds, or says that it does not know.
 #include <setjmp.h>
+#include <sys/mman.h>
 #include <ucontext.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -150,6 +152,33 @@ shape_of_a_signal:
     .cfi_def_cfa_offset 8
     ret
     .cfi_endproc
+shape_of_another_stack:         # the caller's stack pointer is kept, as where a stack was switched
+    .cfi_startproc
+    push %rsp
+    .cfi_def_cfa_offset 16
+    .cfi_offset %rsp, -16
+    call *%rdi
+    add $8, %rsp
+    .cfi_def_cfa_offset 8
+    .cfi_restore %rsp
+    ret
+    .cfi_endproc
+shape_lies_below:               # its CFA is below its stack pointer
+    .cfi_startproc
+    sub $8, %rsp
+    .cfi_def_cfa_offset 0
+    call *%rdi
+    add $8, %rsp
+    ret
+    .cfi_endproc
+shape_lies_far:                 # and here far above, where another's stack may be, or nothing
+    .cfi_startproc
+    sub $8, %rsp
+    .cfi_def_cfa_offset 0x20000
+    call *%rdi
+    add $8, %rsp
+    ret
+    .cfi_endproc
 shape_last_call:                # returns to the next function, if at all
     .cfi_startproc
     sub $40, %rsp
@@ -165,7 +194,7 @@ shape_after_last_call:
 using Shape = void(void (*)());
 extern "C" Shape shape_expression, shape_calls_far_return, shape_far_return, shape_realigned, shape_by_other_register,
     shape_pointer_in_register, shape_any_pointer, shape_two_ways_out, shape_without_rules, shape_tail_call,
-    shape_of_a_signal, shape_last_call;
+    shape_of_a_signal, shape_of_another_stack, shape_lies_below, shape_lies_far, shape_last_call;
 
 namespace hiwater::tests {
 
@@ -177,6 +206,7 @@ using unwind::Frames;
 unwind::Unwinder* g_unwinder = nullptr;
 Frames* g_frames = nullptr;
 volatile int g_calls = 0;
+int g_depth = 0;
 bool g_is_whole = true;  // whether all frames are to be found
 
 // Walks, and compares the frames with what the compiler's own unwinder finds.
@@ -199,10 +229,10 @@ jmp_buf g_back;
 struct Walker {
     unwind::Unwinder unwinder;
     const std::unique_ptr<Frames> frames = std::make_unique<Frames>();
-    Walker() {
+    explicit Walker(std::uint32_t check_each = 1) {
         REQUIRE(unwind::prepare());
         frames->forget();
-        unwinder.begin({true, {}, {}, 1});
+        unwinder.begin({true, {}, {}, check_each});
         g_unwinder = &unwinder;
         g_frames = frames.get();
     }
@@ -226,6 +256,7 @@ TEST_CASE("frames of assembly are found, or end the walk") {
         {shape_without_rules, shape_without_rules},
         {shape_tail_call, nullptr},
         {shape_of_a_signal, shape_of_a_signal},
+        {shape_of_another_stack, shape_of_another_stack},
     };
     Walker walker;
     for (int round = 0; round < 2; ++round)
@@ -248,11 +279,61 @@ TEST_CASE("a call may be the last instruction of its function") {
     CHECK(walker.unwinder.figures().mismatches == 0);
 }
 
+namespace {
+
+// Without a comparison: the compiler's own unwinder believes everything.
+[[gnu::noinline]] void walk_alone() {
+    g_unwinder->walk({[](void*) -> const void* { return nullptr; }, nullptr}, g_frames);
+    g_calls = g_calls + 1;
+}
+
+[[gnu::noinline]] void below(void (*shape)(void (*)()), int frames) {
+    if (frames == 0)
+        shape(walk_alone);
+    else
+        below(shape, frames - 1);
+    g_calls = g_calls + 1;
+}
+[[gnu::noinline]] void above() {
+    below([](void (*walk)()) { walk(); }, g_depth);
+    g_calls = g_calls + 1;
+}
+
+}  // namespace
+
+TEST_CASE("a rule that leads below the stack pointer ends the walk") {
+    Walker walker(0);
+    shape_lies_below(walk_alone);
+    CHECK(walker.frames->end == End::unknown);
+    CHECK(walker.frames->count() == 2);
+}
+
+TEST_CASE("a frame without a rule may be the first beyond the limit") {
+    Walker walker(0);
+    std::uint32_t most = 0;
+    bool ends[2] = {};  // without a rule, and at the limit
+    for (g_depth = Frames::kMost - 8; g_depth < static_cast<int>(Frames::kMost) + 8; ++g_depth) {
+        shape_without_rules(above);
+        REQUIRE(walker.frames->count() <= Frames::kMost);
+        ends[walker.frames->end == End::limit] = true;
+        most = std::max(most, walker.frames->count());
+    }
+    CHECK(most == Frames::kMost);
+    CHECK((ends[0] && ends[1]));
+}
+
 #if defined(__GLIBC__)  // musl has no such contexts
 
 namespace {
 
 ucontext_t g_main, g_other;
+void run_on(char* room, std::size_t bytes, void (*function)()) {
+    REQUIRE(getcontext(&g_other) == 0);
+    g_other.uc_stack.ss_sp = room;
+    g_other.uc_stack.ss_size = bytes;
+    g_other.uc_link = nullptr;
+    makecontext(&g_other, function, 0);
+}
 [[gnu::noinline]] void in_other() {
     for (;;) {
         shape_realigned(innermost);
@@ -265,11 +346,7 @@ ucontext_t g_main, g_other;
 TEST_CASE("a context that the program made has a stack of its own") {
     Walker walker;
     std::vector<char> room(256 * 1024);
-    REQUIRE(getcontext(&g_other) == 0);
-    g_other.uc_stack.ss_sp = room.data();
-    g_other.uc_stack.ss_size = room.size();
-    g_other.uc_link = nullptr;
-    makecontext(&g_other, in_other, 0);
+    run_on(room.data(), room.size(), in_other);
     for (int i = 0; i < 10; ++i) {
         swapcontext(&g_main, &g_other);
         CHECK(walker.frames->count() < 8);  // the C library's first function has no rule
@@ -277,6 +354,30 @@ TEST_CASE("a context that the program made has a stack of its own") {
         CHECK(walker.frames->end == End::root);
     }
     CHECK(walker.unwinder.figures().mismatches == 0);
+}
+
+namespace {
+
+[[gnu::noinline]] void in_other_that_lies() {
+    shape_lies_far(walk_alone);
+    swapcontext(&g_other, &g_main);
+}
+
+}  // namespace
+
+TEST_CASE("a rule that leads out of a stack is not followed to what cannot be read") {
+    Walker walker(0);
+    constexpr std::size_t kBytes = 64 * 1024;
+    auto* const room =
+        static_cast<char*>(mmap(nullptr, 5 * kBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+    REQUIRE(room != MAP_FAILED);
+    REQUIRE(mprotect(room + kBytes, kBytes, PROT_READ | PROT_WRITE) == 0);
+    walk_alone();  // this stack is known, and lies above
+    run_on(room + kBytes, kBytes, in_other_that_lies);
+    swapcontext(&g_main, &g_other);
+    CHECK(walker.frames->end == End::unknown);
+    CHECK(walker.frames->count() == 2);
+    munmap(room, 5 * kBytes);
 }
 
 #endif

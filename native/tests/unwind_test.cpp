@@ -248,12 +248,18 @@ struct Left {
     std::uintptr_t frame_pointer, return_address;
 };
 Left g_left{};
-bool g_walks = false;
+bool g_walks = false, g_walks_from_caller = false;
 std::uintptr_t g_inner_at = 0;
 
 [[gnu::noinline]] void inner() {
-    g_inner_at = reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0));
-    if (g_walks) leaf();
+    const auto* const here = static_cast<const std::uintptr_t*>(__builtin_frame_address(0));
+    g_inner_at = reinterpret_cast<std::uintptr_t>(here);
+    if (g_walks && g_walks_from_caller)  // as hooks do: the frame pointer is from a register, not from a word
+        g_walker->unwinder.walk_from(
+            {here[1], reinterpret_cast<std::uintptr_t>(here + 2), here[0], nullptr, nullptr, 0}, {anchor, nullptr},
+            &g_walker->frames);
+    else if (g_walks)
+        leaf();
     g_sink = g_sink + 1;
 }
 [[gnu::noinline, gnu::no_sanitize("address", "undefined")]] void of_any_size(std::size_t bytes, bool is_larger) {
@@ -305,14 +311,91 @@ TEST_CASE("an old return address in a larger frame is not taken for one that is 
     Walker walker;
     const unwind::Module* const program = walker.unwinder.module_of(reinterpret_cast<std::uintptr_t>(&loop));
     REQUIRE(program != nullptr);
+    const unwind::Range range{program->start, program->end};
+    g_walker = &walker;
+    for (const bool from_caller : {false, true}) {
+        walker.unwinder.begin({true, range, {}, 1});
+        walker.frames.forget();
+        g_walks_from_caller = from_caller;
+        std::vector<Known> known;
+        g_known = &known;
+        planted_loop();
+        g_known = nullptr;
+        CHECK(walker.unwinder.figures().walks == 6);
+        CHECK(walker.unwinder.figures().mismatches == 0);
+    }
+}
+
+[[gnu::noinline]] void nested(int left, int walks_at) {
+    if (left == walks_at) walk();
+    if (left == 0)
+        walk();
+    else
+        nested(left - 1, walks_at);
+    g_sink = left;
+}
+[[gnu::noinline]] void nested_loop(int frames, int walks_at) {
+    volatile int kept = 0;
+    const void* const outer = std::exchange(g_anchor, const_cast<const int*>(&kept));
+    nested(frames, walks_at);
+    g_anchor = outer;
+}
+
+TEST_CASE("what stays and what is new are not more than the limit together") {
+    Walker walker;
+    const unwind::Module* const program = walker.unwinder.module_of(reinterpret_cast<std::uintptr_t>(&loop));
+    REQUIRE(program != nullptr);
     walker.unwinder.begin({true, {program->start, program->end}, {}, 1});
     g_walker = &walker;
-    std::vector<Known> known;
-    g_known = &known;
-    planted_loop();
-    g_known = nullptr;
-    CHECK(walker.unwinder.figures().walks == 6);
+    constexpr int kMost = Frames::kMost;
+    for (const int frames : {kMost - 40, kMost + 40}) {
+        nested_loop(frames, 150);
+        CHECK(walker.frames.end == (frames < kMost ? End::loop : End::limit));
+        CHECK(walker.frames.first <= Frames::kMost);
+    }
     CHECK(walker.unwinder.figures().mismatches == 0);
+}
+
+[[gnu::noinline]] void called_twice() {
+    leaf();
+    g_sink = g_sink + 1;
+}
+[[gnu::noinline]] void two_calls() {
+    called_twice();
+    called_twice();
+    g_sink = g_sink + 1;
+}
+[[gnu::noinline]] void calling_loop() {
+    volatile int kept = 0;
+    const void* const outer = std::exchange(g_anchor, const_cast<const int*>(&kept));
+    two_calls();
+    g_anchor = outer;
+}
+
+TEST_CASE("a frame of the same function at the same place may have another caller") {
+    Walker walker;
+    const unwind::Module* const program = walker.unwinder.module_of(reinterpret_cast<std::uintptr_t>(&loop));
+    REQUIRE(program != nullptr);
+    walker.unwinder.begin({true, {program->start, program->end}, {}, 1});
+    g_walker = &walker;
+    calling_loop();
+    CHECK(walker.unwinder.figures().walks == 2);
+    CHECK(walker.unwinder.figures().mismatches == 0);
+}
+
+TEST_CASE("rules stay where a table of them grows") {
+    unwind::RuleTable rules;
+    const auto rule_of = [](std::uintptr_t i) {
+        return unwind::Rule{static_cast<std::int32_t>(i), -2, unwind::Rule::Cfa::from_rsp, unwind::Rule::Rbp::same, 0};
+    };
+    for (std::uintptr_t i = 1; i <= 20'000; ++i) rules.put(i * 16, rule_of(i));
+    CHECK(rules.size() == 20'000);
+    for (std::uintptr_t i = 1; i <= 20'000; ++i) {
+        const unwind::Rule* const found = rules.find(i * 16);
+        REQUIRE(found != nullptr);
+        CHECK(*found == rule_of(i));
+    }
+    CHECK(rules.find(8) == nullptr);
 }
 
 TEST_CASE("a stack deeper than the limit is truncated") {
