@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -210,36 +211,89 @@ def test_names_that_were_found_once_outlive_the_file(tmp_path: Path) -> None:
     assert found[-1].startswith("copy.so+0x")
 
 
-def test_another_library_in_the_place_of_one_that_was_unloaded(tmp_path: Path) -> None:
-    source = """#include <stdlib.h>
+def compile_in_one_place(folder: Path, rooms: Mapping[str, int], *options: str) -> None:
+    """Libraries of one size, whose function calls another one, which has so many bytes on its stack. Their instructions
+    have the same addresses. With `-DFAREWELL` they allocate in their destructors, too."""
+    (folder / "one.c").write_text("""#include <stdlib.h>
         volatile int after;
         __attribute__((noinline)) void* NAME(size_t bytes) { char room[SIZE]; __asm__("" :: "r"(room) : "memory");
             void* block = malloc(bytes); after = 1; return block; }
-        void* enter(size_t bytes) { void* block = NAME(bytes); after = 2; return block; }"""
-    (tmp_path / "one.c").write_text(source)
-    for name, size in (("before", 16), ("behind", 4000)):
-        subprocess.run(
-            [*compiled.C, f"-DNAME={name}", f"-DSIZE={size}", tmp_path / "one.c", "-o", tmp_path / f"{name}.so"],
-            check=True,
-        )
+        void* enter(size_t bytes) { void* block = NAME(bytes); after = 2; return block; }
+    #ifdef FAREWELL
+        __attribute__((destructor)) static void end(void) { enter(20); }
+    #endif
+    """)
+    for name, size in rooms.items():
+        command = [*compiled.C, *options, f"-DNAME={name}", f"-DSIZE={size}", "one.c", "-o", f"{name}.so"]
+        subprocess.run(command, cwd=folder, check=True)
+
+
+def innermost(path: Path) -> Counter[tuple[str, ...]]:
+    """What the two innermost functions hold at the end."""
+    capture = hiwater.open(path)
+    capture.show_frames(Frames.mixed, FunctionNames(path.parent / "cache").of)
+    held = Counter[tuple[str, ...]]()
+    for one in capture.end.stacks:
+        held[tuple(frame.function for frame in one.frames[-2:])] += one.bytes
+    return held
+
+
+@pytest.mark.parametrize("room", [4000, 400])
+def test_another_library_in_the_place_of_one_that_was_unloaded(tmp_path: Path, room: int) -> None:
+    """It has other rules, or the same ones."""
+    compile_in_one_place(tmp_path, {"before": 400, "behind": room}, "-DFAREWELL")
     path = record(tmp_path, """
         import _ctypes
         places = set()
         for number, name in enumerate(["before", "behind"] * 3):
             library = ctypes.CDLL(f"./{name}.so")
             places.add(ctypes.cast(library.enter, ctypes.c_void_p).value >> 12)
-            library.enter(10_000 + number)
+            for _ in range(4):
+                library.enter(10_000 + number)
             _ctypes.dlclose(library._handle)
         print(len(places))
     """, "--native")  # fmt: skip
     assert int((tmp_path / "out").read_text()) == 1  # they were in one place, one after the other
-    capture = hiwater.open(path)
-    capture.show_frames(Frames.mixed, FunctionNames(tmp_path / "cache").of)
-    held = Counter[tuple[str, ...]]()
-    for one in capture.end.stacks:
-        held[tuple(frame.function for frame in one.frames[-2:])] += one.bytes
-    assert held["enter", "before"] == 10_000 + 10_002 + 10_004
-    assert held["enter", "behind"] == 10_001 + 10_003 + 10_005
+    held = innermost(path)
+    assert held["enter", "before"] == 4 * (10_000 + 10_002 + 10_004) + 3 * 20
+    assert held["enter", "behind"] == 4 * (10_001 + 10_003 + 10_005) + 3 * 20
+
+
+def test_what_is_known_of_walks_is_void_once_a_library_was_unloaded(tmp_path: Path) -> None:
+    """From some round on all else that the program does is known."""
+    compile_in_one_place(tmp_path, {"before": 400, "behind": 400})
+    path = record(tmp_path, """
+        import _ctypes
+        names, places, enter = ("./before.so", "./behind.so"), set(), None
+        for number in range(60):
+            library = _ctypes.dlopen(names[number % 2], 2)
+            place = _ctypes.dlsym(library, "enter")
+            places.add(place)
+            enter = enter or ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_size_t)(place)
+            for _ in range(4):
+                enter(10_007)
+            _ctypes.dlclose(library)
+        print(len(places))
+    """, "--native")  # fmt: skip
+    assert int((tmp_path / "out").read_text()) == 1
+    held = innermost(path)
+    assert held["enter", "before"] == held["enter", "behind"] == 30 * 4 * 10_007
+
+
+@pytest.mark.once
+def test_another_file_at_the_path_of_one_that_was_unloaded(tmp_path: Path) -> None:
+    compile_in_one_place(tmp_path, {"before": 400, "behind": 4000})
+    path = record(tmp_path, """
+        import _ctypes, os
+        for name in ("before", "behind"):
+            os.replace(f"{name}.so", "one.so")
+            library = ctypes.CDLL("./one.so")
+            library.enter(10_007)
+            _ctypes.dlclose(library._handle)
+    """, "--native")  # fmt: skip
+    held = innermost(path)
+    assert held["enter", "behind"] == 10_007
+    assert sum(bytes_ for names, bytes_ in held.items() if names[-1].startswith("one.so+0x")) == 10_007
 
 
 def test_recording_with_record(tmp_path: Path) -> None:

@@ -85,6 +85,19 @@ def test_lines_and_inlined_functions(
     assert nowhere == (NativePlace("one.so+0x10"),)
 
 
+@pytest.mark.parametrize("finder", ["symbolic", "llvm-symbolizer", "addr2line"])
+def test_an_inlined_function_without_a_mangled_name_is_no_second_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, finder: str
+) -> None:
+    """`addr2line` gives it the name of the function around it."""
+    only(monkeypatch, finder)
+    library = tmp_path / "one.so"
+    (tmp_path / "one.cpp").write_text(SOURCE.replace("inline __attr", 'extern "C" inline __attr'))
+    subprocess.run([*compiled.CXX, "-O2", tmp_path / "one.cpp", "-o", library], check=True)
+    (chain,) = FunctionNames(tmp_path / "cache").of(module_of(library), [after_malloc(library)])
+    assert [one.function for one in chain] in ([TAKE], [TAKE, "deep"])
+
+
 RUST = """\
 #include <stdlib.h>
 volatile int after;
@@ -234,6 +247,18 @@ def test_a_finder_that_does_not_end_is_stopped(
     began = time.monotonic()
     assert FunctionNames(tmp_path / "cache").of(module_of(library), [after_malloc(library)]) == [(NativePlace(TAKE),)]
     assert time.monotonic() - began < 20
+
+
+def test_a_finder_has_little_memory(library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file may ask for any amount."""
+    monkeypatch.setattr(source_lines, "finder", lambda: "addr2line")
+    finder = tmp_path / "bin" / "addr2line"
+    finder.parent.mkdir()
+    finder.write_text(f"#!/bin/sh\nulimit -v > {tmp_path}/kib\n")
+    finder.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{finder.parent}:{os.environ['PATH']}")
+    FunctionNames(tmp_path / "cache").of(module_of(library), [after_malloc(library)])
+    assert int((tmp_path / "kib").read_text()) <= 3 << 20
 
 
 def test_damaged_lines_are_no_lines(library: Path, tmp_path: Path) -> None:

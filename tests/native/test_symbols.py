@@ -18,11 +18,32 @@ def test_the_functions_of_a_file_are_those_that_nm_lists(tmp_path: Path) -> None
     library = compiled.library("native_frames")
     with ElfFile(str(library)) as file:
         functions = file.functions()
-    listed = subprocess.run(["nm", "--defined-only", library], capture_output=True, text=True, check=True).stdout
-    wanted = {name: int(address, 16) for address, kind, name in map(str.split, listed.splitlines()) if kind in "tT"}
-    assert wanted["first"] and wanted["wander"]
+    command = ["nm", "--defined-only", "--print-size", library]
+    listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    rows = [row for row in map(str.split, listed) if len(row) == 4 and row[2] in "tT"]
+    wanted = {name: range(int(start, 16), int(start, 16) + int(size, 16)) for start, size, _, name in rows}
     for name in ("first", "second", "third", "wander", "_ZN6shapes4takeEm"):
-        assert functions.at(wanted[name]) == functions.at(wanted[name] + 5) == name
+        assert functions.at(wanted[name][0]) == functions.at(wanted[name][-1]) == name
+    # Between functions there are none.
+    ends = [one.stop for one in wanted.values() if not any(one.stop in other for other in wanted.values())]
+    assert len(ends) > 3 and {*map(functions.at, ends)} == {None}
+
+
+def test_functions_of_assembly_may_have_no_size(tmp_path: Path) -> None:
+    """Then one ends where the next one begins."""
+    (tmp_path / "one.s").write_text("""
+        .globl one, two
+        .type one, @function
+        .type two, @function
+        one: nop; nop; nop
+        two: nop; ret
+    """)
+    subprocess.run([*compiled.C, "one.s", "-o", "one.so"], cwd=tmp_path, check=True)
+    with ElfFile(str(tmp_path / "one.so")) as file:
+        functions = file.functions()
+    names = [functions.texts[at:].partition(b"\0")[0] for at in functions.name.tolist()]
+    start = int(functions.start[names.index(b"one")])
+    assert [functions.at(start + at) for at in range(4)] == ["one", "one", "one", "two"]
 
 
 def test_the_identity_is_the_build_id(tmp_path: Path) -> None:
