@@ -37,7 +37,9 @@ def _build(folder: Path) -> None:
         [
             "cmake", "-S", ROOT, "-B", made, "-DHIWATER_ENGINE=ON", "-DHIWATER_HOOKS=python",
             f"-DPython_EXECUTABLE={sys.executable}", "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON",
-            "-DCMAKE_UNITY_BUILD=ON", "-DCMAKE_UNITY_BUILD_BATCH_SIZE=12",
+            # Half the time: optimised as far as it costs little, and each language in one unit.
+            "-DCMAKE_BUILD_TYPE=None", "-DCMAKE_C_FLAGS=-Og", "-DCMAKE_CXX_FLAGS=-Og",
+            "-DCMAKE_UNITY_BUILD=ON", "-DCMAKE_UNITY_BUILD_BATCH_SIZE=0",
             *(() if shutil.which("make") else ("-G", "Ninja")),
         ],
         check=True, stdout=subprocess.DEVNULL,
