@@ -199,7 +199,7 @@ def test_random_code_against_a_model(resident: bool) -> None:
     exec(compile(MODEL_CODE, "<model>", "exec"), names)
     source = MODEL_CODE.splitlines()
     line_of = {name: next(i for i, line in enumerate(source, 1) if f'end("{name}"' in line) for name in NAMES}
-    for seed in range(120):
+    for seed in range(rounds(120)):
         model = Model(seed)
         profiler = LineProfiler([names["step"], names["generate"], names["fail"]], resident=resident)
         with profiler:

@@ -14,6 +14,7 @@ from hiwater.errors import MeterUnavailable
 from hiwater.meters.base import Meter, Traits
 from hiwater.scopes.manager import ScopeManager
 from hiwater.scopes.scope import Peaks, Scope
+from recording import rounds
 
 
 class Tape(Meter):
@@ -95,7 +96,7 @@ def play(seed, steps=60):
 
 
 def test_two_thousand_random_traces_agree_with_a_model():
-    for seed in range(2000):
+    for seed in range(rounds(2000)):
         for found, model in play(seed):
             assert found == model, seed
 
@@ -331,14 +332,14 @@ def play_interrupted(seed, steps=40):
 
 def test_scopes_that_begin_and_end_in_the_middle_of_others_agree_with_the_model():
     measured = 0
-    for seed in range(1500):
+    for seed in range(rounds(1500)):
         for scope, seen in play_interrupted(seed):
             found = figures(scope)
             assert found.keys() | scope.unmeasured.keys() == seen.keys(), seed
             for name, figure in found.items():
                 assert figure == (seen[name][0], max(seen[name]), seen[name][-1]), seed
             measured += len(found)
-    assert measured > 10_000
+    assert measured > rounds(10_000)
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
