@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -21,6 +20,6 @@ def originals(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_mutants_are_an_answer_or_one_clear_line_in_bounds(originals: Path) -> None:
-    result = fuzz.read_mutants(originals, 2000 // SHARE, seed=1, workers=min(2, os.cpu_count() or 1))
+    result = fuzz.read_mutants(originals, 2000 // SHARE, seed=1, workers=1)
     assert not result.failures, "\n".join(result.failures)
     assert result.count == 2000 // SHARE and result.peak_bytes > 0 and result.seconds > 0, result
