@@ -306,8 +306,8 @@ def test_kernels_that_a_recorded_program_starts_name_their_cells(
     program.write_text(
         "import sys, threading\nfrom pathlib import Path\n"
         f"sys.path.insert(0, {str(ROOT / 'tests' / 'helpers')!r})\n"
-        "import notebooks\n"
-        f"each = [threading.Thread(target=notebooks.run, args=(Path({str(tmp_path)!r}) / str(place), cells))\n"
+        "from notebook_client import execute\n"
+        f"each = [threading.Thread(target=execute, args=({str(tmp_path)!r} + f'/{place}', cells, {}))\n"
         f"        for place, cells in enumerate({notebooks_text!r})]\n"
         "for one in each: one.start()\n"
         "for one in each: one.join()\n"
