@@ -53,11 +53,7 @@ def run(tmp_path, body, *, setup=SETUP, expect=0, loaded=("torch",)):
     return hiwater.open(tmp_path / "run.hiw"), done
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    return run(
-        tmp_path_factory.mktemp("devices"),
-        """
+PEAKS = """
 from hiwater import _core
 sample, samples = _core.sample_device, 0
 def counted(*figures):
@@ -81,13 +77,16 @@ cuda.initialise(1)
 cuda[1].malloc(5 << 20)
 wait_for_samples(2)
 cuda[0].free(held)
-""",
-        loaded=(),
-    )
+"""
 
 
-def test_peaks_before_the_first_look_and_before_the_programs_reset_are_there(made):
-    capture, done = made
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    return run(tmp_path_factory.mktemp("devices"), PEAKS)
+
+
+def test_peaks_before_the_first_look_and_before_the_programs_reset_are_there(tmp_path):
+    capture, done = run(tmp_path, PEAKS, loaded=())  # torch is imported in the recording, as usual
     first, second = capture.devices
     assert done.stdout == "100\n"  # the program's own peak, since it reset it
     assert (first.name, first.backend, first.exact, first.limit_bytes) == ("cuda:0", "torch", True, 80 << 30)

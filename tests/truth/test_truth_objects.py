@@ -150,7 +150,7 @@ def test_what_could_not_be_resized_has_the_size_it_had(tmp_path: Path, allocator
         def main():
             global kept
             from_before = [[] for _ in range(100)]  # the interpreter keeps some that are not used
-            arrays = [bytearray(8) for _ in range(50_000)]  # @array
+            arrays = [bytearray(8) for _ in range(20_000)]  # @array
             pages = int(open("/proc/self/statm").read().split()[0])
             _, hard = resource.getrlimit(resource.RLIMIT_AS)
             resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + 3_000_000, hard))
