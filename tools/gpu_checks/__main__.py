@@ -68,7 +68,10 @@ def main() -> int:
     parser.add_argument("--double", action="store_true", help="over the simulated torch._C, without a card")
     arguments = parser.parse_args()
     chosen = CHECKS[arguments.name]
-    put_backend(chosen.backend, double=arguments.double)
+    if arguments.double and chosen.in_programs:
+        IN_PLACE.append(None)
+    else:
+        put_backend(chosen.backend, double=arguments.double)
     if arguments.initialise is not None:
         return initialise(arguments.initialise)
     folder = arguments.result.resolve().parent

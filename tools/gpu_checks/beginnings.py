@@ -80,7 +80,7 @@ more = torch.cuda.caching_allocator_alloc({3 * MIB}, stream=0)
 """
 
 
-@check("`hiwater run`: the first allocations of a program have their lines")
+@check("`hiwater run`: the first allocations of a program have their lines", in_programs=True)
 def recorded(folder: Path) -> Result:
     """By the capture's history, whose peak is what the program allocated."""
     from hiwater import open as open_capture

@@ -47,7 +47,7 @@ time.sleep(2)
 """
 
 
-@check("two processes on one card: each has its own figures in the report of the run", seconds=60)
+@check("two processes on one card: each has its own figures in the report of the run", seconds=60, in_programs=True)
 def processes(folder: Path) -> Result:
     """The parent holds 100 MiB, its child 200 MiB."""
     from hiwater import open as open_capture

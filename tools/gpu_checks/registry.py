@@ -14,7 +14,7 @@ TREE = Path(__file__).resolve().parent.parent.parent
 HELPERS = TREE / "tests" / "helpers"
 MIB = 1 << 20
 IN_PLACE: list[Any] = []
-"""The double in this process; empty on a card."""
+"""The double in this process, None where its programs alone use it; empty on a card."""
 
 
 @dataclass
@@ -33,13 +33,15 @@ Run = Callable[[Path], "Result | Iterator[Result]"]
 
 @dataclass(frozen=True)
 class Check:
-    """A check: its subject, how many seconds it may take, torch's allocator for it, and whether it needs a card."""
+    """A check: its subject, how many seconds it may take, torch's allocator for it, whether it needs a card, and
+    whether its programs alone use torch, which takes seconds to import."""
 
     run: Run
     subject: str
     seconds: float
     backend: str
     needs_card: bool
+    in_programs: bool
 
 
 CHECKS: dict[str, Check] = {}
@@ -47,14 +49,19 @@ CHECKS: dict[str, Check] = {}
 
 
 def check(
-    subject: str, *, seconds: float = 30, backends: tuple[str, ...] = ("native",), needs_card: bool = False
+    subject: str,
+    *,
+    seconds: float = 30,
+    backends: tuple[str, ...] = ("native",),
+    needs_card: bool = False,
+    in_programs: bool = False,
 ) -> Callable[[Run], Run]:
     """Add a function to the checks, once for each of torch's allocators (`put_backend`)."""
 
     def add(run: Run) -> Run:
         for backend in backends:
             name = run.__name__ if backend == "native" else f"{run.__name__}-{backend}"
-            CHECKS[name] = Check(run, subject, seconds, backend, needs_card)
+            CHECKS[name] = Check(run, subject, seconds, backend, needs_card, in_programs)
         return run
 
     return add
