@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import hiwater
 from capture_builder import Recording
-from etl_example import ETL, FAULT, record_script
+from etl_example import record_script, recorded_versions
 from example_captures import STACKS, each_hostile_name, in_memory, made, recorded, written_pair
 from hiwater.analysis.call_tree import Grouping
 from hiwater.analysis.diff import GROUPINGS, Change, Limit, compare, judge
@@ -484,22 +484,11 @@ def test_a_file_edited_in_place_names_the_changed_line(tmp_path: Path) -> None:
 
 
 @needs_engine
-def test_the_fault_of_the_example_is_named_first(tmp_path: Path) -> None:
-    """Two versions of examples/etl.py: in the second the fault is worse, and stands elsewhere in the file."""
-    text = ETL.read_text("utf-8")
-    assert text.count(FAULT) == 1
-    (tmp_path / "etl_before.py").write_text(text)
-    (tmp_path / "etl_after.py").write_text(
-        text.replace("class Pipeline", "# moved\n#\n#\nclass Pipeline").replace(
-            FAULT, "self.history.append([table.copy(deep=True) for _ in range(2)])  # the fault"
-        )
-    )
-    before, after = (
-        record_script(tmp_path, tmp_path / f"etl_{name}.py", f"{name}.hiw") for name in ("before", "after")
-    )
+def test_the_fault_of_the_example_is_named_first(tmp_path_factory: pytest.TempPathFactory) -> None:
+    before, after = recorded_versions(tmp_path_factory)
     told = hiwater.open(before).diff(after)
     first = told.lines[0]
     assert isinstance(first, Change) and first.state == "grew" and "Pipeline.apply" in first.frames[0].function
-    line = (tmp_path / "etl_after.py").read_text("utf-8").splitlines()[first.after[0].line - 1]
+    line = after.with_name("etl_after.py").read_text("utf-8").splitlines()[first.after[0].line - 1]
     assert "table.copy(deep=True) for _ in range(2)" in line
     assert first.bytes > 20 << 20 and first.bytes > 10 * max(abs(change.bytes) for change in told.lines[1:])

@@ -22,7 +22,7 @@ import browser
 import hiwater
 from capture_builder import Recording
 from children import run_hiwater
-from etl_example import ETL, FAULT, record_script
+from etl_example import WORSE, recorded_versions
 from example_captures import HOSTILE, each_hostile_name, in_memory, with_source
 from hiwater.analysis.diff import compare
 from hiwater.capture import Run
@@ -455,22 +455,14 @@ def write_diff(path: Path, before: Recording, after: Recording) -> Path:
 
 
 @needs_engine
-def test_what_grew_in_the_example_stands_first(tmp_path: Path) -> None:
-    """Two versions of examples/etl.py: in the second the fault is worse, and stands elsewhere in the file."""
-    text = ETL.read_text("utf-8")
-    worse = "self.history.append([table.copy(deep=True) for _ in range(2)])  # the fault"
-    (tmp_path / "etl_before.py").write_text(text)
-    (tmp_path / "etl_after.py").write_text(text.replace("class Pipeline", "#\n#\nclass Pipeline").replace(FAULT, worse))
-    before, after = (
-        record_script(tmp_path, tmp_path / f"etl_{name}.py", f"{name}.hiw") for name in ("before", "after")
-    )
+def test_what_grew_in_the_example_stands_first(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    before, after = recorded_versions(tmp_path_factory)
     page = tmp_path / "diff.html"
     run_hiwater("diff", before, after, "--format", "html", "-o", page, check=True)
     told = hiwater.open(before).diff(after)
     seen, said = see("diff", page), diff_as_json(told)
-    changed = 1 + next(
-        n for n, line in enumerate((tmp_path / "etl_after.py").read_text().splitlines()) if worse in line
-    )
+    lines = after.with_name("etl_after.py").read_text().splitlines()
+    changed = 1 + next(n for n, line in enumerate(lines) if WORSE in line)
     grew = {
         f"{frame['function']} etl_after.py:{frame['line']}": line
         for line in said["lines"]
@@ -497,7 +489,7 @@ def test_what_grew_in_the_example_stands_first(tmp_path: Path) -> None:
             f"{what} at its peak\n{size(figure['before'])} → {size(figure['after'])}\n{signed_size(figure['change'])}"
             in seen["head"]
         )
-    assert f"{after} compared with {before}" in seen["head"] and worse.split("#", maxsplit=1)[0].strip() in seen["head"]
+    assert f"{after} compared with {before}" in seen["head"] and WORSE.split("#", maxsplit=1)[0].strip() in seen["head"]
     assert seen["root"] == size(said["peak"]["allocated_bytes"]["after"])
     assert signed_size(said["allocated"]["bytes"]["change"]) in seen["moment"]
     assert signed_size(said["end"]["allocated_bytes"]["change"]) in seen["end"][0]
