@@ -21,9 +21,12 @@ READERS = ("hiwater.capture", "hiwater.analysis", "hiwater.report", "hiwater.cli
 
 
 def reads(words: tuple[object, ...], extra: Mapping[str, str] | None) -> bool:
-    """Whether this runs as well in a fork: not what the interpreter itself obeys when it starts."""
+    """Whether this runs as well in a fork: not with what the interpreter itself obeys when it starts, and has not
+    obeyed here."""
     obeyed = ("PYTHON", "LC_", "LANG", "HIWATER_", "LD_")
-    return bool(words) and words[0] in READING and not any(name.startswith(obeyed) for name in extra or {})
+    here = ("LC_ALL", next(filter(None, map(os.environ.get, ("LC_ALL", "LC_CTYPE", "LANG"))), None))
+    others = [name for name, value in (extra or {}).items() if (name, value) != here]
+    return bool(words) and words[0] in READING and not any(name.startswith(obeyed) for name in others)
 
 
 def run(
