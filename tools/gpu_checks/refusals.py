@@ -24,6 +24,7 @@ fill()
 @check(
     "a program that fills the card: torch's error and exit code, and a report that names the shortage and the line",
     backends=("native", "expandable"),
+    in_programs=True,
 )
 def shortage(folder: Path) -> Result:
     """Under `hiwater run`, as a user would."""
