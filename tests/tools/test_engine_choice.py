@@ -15,12 +15,14 @@ from places import ROOT
 
 pytestmark = pytest.mark.skipif(shutil.which("cmake") is None, reason="CMake configures the build")
 NO_COMPILER = {"CC": "/bin/false", "CXX": "/bin/false"}
+# CMake asks the interpreter by distutils, in whose place setuptools puts its own: most of the time.
+STANDARD = {"SETUPTOOLS_USE_DISTUTILS": "stdlib"}
 
 
 def configured(folder: Path, python: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return run_command(
         ["cmake", "-S", ROOT, "-B", folder / "build", f"-DPython_EXECUTABLE={python}"],
-        env=os.environ | NO_COMPILER | environment,
+        env=os.environ | NO_COMPILER | STANDARD | environment,
     )
 
 
