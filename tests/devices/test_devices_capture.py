@@ -53,7 +53,7 @@ def run(tmp_path, body, *, setup=SETUP, expect=0, loaded=("torch",)):
     return hiwater.open(tmp_path / "run.hiw"), done
 
 
-PEAKS = """
+COUNTED = """
 from hiwater import _core
 sample, samples = _core.sample_device, 0
 def counted(*figures):
@@ -64,7 +64,10 @@ _core.sample_device = counted
 def wait_for_samples(more):
     wanted = samples + more
     wait_until(lambda: samples >= wanted)
-
+"""
+PEAKS = (
+    COUNTED
+    + """
 cuda.initialise(0)
 cuda[0].free(cuda[0].malloc(900 << 20))
 held = cuda[0].malloc(100 << 20)
@@ -78,6 +81,7 @@ cuda[1].malloc(5 << 20)
 wait_for_samples(2)
 cuda[0].free(held)
 """
+)
 
 
 @pytest.fixture(scope="module")
@@ -147,10 +151,10 @@ def test_a_killed_program_leaves_its_devices(tmp_path):
     body = """
 cuda.initialise(0)
 cuda[0].free(cuda[0].malloc(700 << 20))
-wait_until(open_scopes)
+wait_for_samples(2)
 os.kill(os.getpid(), signal.SIGKILL)
 """
-    capture, _ = run(tmp_path, body, expect=-signal.SIGKILL)
+    capture, _ = run(tmp_path, COUNTED + body, expect=-signal.SIGKILL)
     assert capture.process.ended == "killed"
     assert [(device.name, device.peak_allocated_bytes) for device in capture.devices] == [("cuda:0", 700 * MIB)]
 

@@ -43,7 +43,7 @@ def execute(folder: str, cells: Sequence[str], environment: Mapping[str, str]) -
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
     NotebookClient(
         notebook, km=manager, timeout=300, allow_errors=True, resources={"metadata": {"path": folder}}
-    ).execute()
+    ).execute(cleanup_kc=True)  # the kernel ends before its client, as those of Jupyter's own commands
     return [_shown(cell) for cell in notebook.cells]
 
 

@@ -301,16 +301,16 @@ def test_kernels_that_a_recorded_program_starts_name_their_cells(
     tmp_path: Path, words: tuple[str, ...], sizes: tuple[int, ...]
 ) -> None:
     """Each runs a notebook of its own: what is in the first cell of one is no part of the other's."""
-    program = tmp_path / "program.py"
-    notebooks_text = [[f"import time\nkept = bytearray({size} << 20)\ntime.sleep(1)"] for size in sizes]
+    program, client = tmp_path / "program.py", ROOT / "tests" / "helpers" / "notebook_client.py"
+    for size in sizes:
+        cells = [f"import time\nkept = bytearray({size} << 20)\ntime.sleep(1)"]
+        asked = {"folder": str(tmp_path / str(size)), "cells": cells, "environment": {}}
+        (tmp_path / f"{size}.json").write_text(json.dumps(asked))
     program.write_text(
-        "import sys, threading\nfrom pathlib import Path\n"
-        f"sys.path.insert(0, {str(ROOT / 'tests' / 'helpers')!r})\n"
-        "from notebook_client import execute\n"
-        f"each = [threading.Thread(target=execute, args=({str(tmp_path)!r} + f'/{place}', cells, {}))\n"
-        f"        for place, cells in enumerate({notebooks_text!r})]\n"
-        "for one in each: one.start()\n"
-        "for one in each: one.join()\n"
+        "import subprocess, sys\n"
+        f"each = [subprocess.Popen([sys.executable, {str(client)!r}, f'{{size}}.json', f'{{size}}.out'])\n"
+        f"        for size in {sizes}]\n"
+        "sys.exit(sum(one.wait() for one in each))\n"
     )
     said = run_hiwater("run", *words, "-o", "run.hiw", program, folder=tmp_path, check=True).stderr
     assert re.search(r"most at cell \[1\] [0-9a-f]{4}:2 in <module>: 60\.\d MiB", said), said
