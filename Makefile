@@ -104,8 +104,11 @@ test-clusters: ## test what is done for cluster engines, with real clusters on t
 # zig is a package on PyPI that has what compilers need for other systems, in the version that makes the wheels.
 ZIG := build/zig
 OBJECTS_ONLY = build/objects-only-$$($(BIN)/python -c 'import sys; print(sys.implementation.cache_tag)')
-objects-only: $(VENV)/installed ## build the engine that records Python's objects alone, and compile it for macOS, where it has not run yet
+$(ZIG)/installed: tools/wheels.py | $(VENV)/installed
 	$(BIN)/python -m pip install --quiet --upgrade --target $(ZIG) $$(sed -n 's/^COMPILER = "\(.*\)"/\1/p' tools/wheels.py)
+	@touch $@
+
+objects-only: $(ZIG)/installed ## build the engine that records Python's objects alone, and compile it for macOS, where it has not run yet
 	$(BIN)/python tools/objects_only.py build $(OBJECTS_ONLY)
 	PYTHONPATH=$(ZIG) $(BIN)/python tools/objects_only.py macos $(OBJECTS_ONLY)
 
@@ -188,6 +191,14 @@ test-native-address:
 test-native-thread:
 	$(call build-native-tests,thread,thread)
 	$(NATIVE)-thread/$(NATIVE_TESTS) --test-suite=threads
+
+# LLVM makes other instructions of the same code than GCC, as for atomic operations. What is compared with the compiler's own unwinder is
+# left out: LLVM's does not know all that GCC's does.
+test-native-zig: $(ZIG)/installed ## test the engine's core as the compiler of the wheels makes it
+	export PYTHONPATH=$(abspath $(ZIG)) && zig="$(abspath $(BIN))/python;-m;ziglang" && \
+	    cmake -S . -B $(NATIVE)-zig -DHIWATER_NATIVE_TESTS=ON -DHIWATER_ENGINE=OFF "-DCMAKE_C_COMPILER=$$zig;cc" "-DCMAKE_CXX_COMPILER=$$zig;c++" >/dev/null && \
+	    MAKEFLAGS= cmake --build $(NATIVE)-zig --parallel $$(nproc) >/dev/null
+	$(NATIVE)-zig/$(NATIVE_TESTS) --test-suite-exclude=unwind
 
 # Debian's g++-aarch64-linux-gnu and qemu-user-static. One trace in ten: the emulator takes fifty times as long. RLIMIT_AS, resident pages and
 # the start times of processes are not the kernel's there; native stacks are walked on x86-64 alone.

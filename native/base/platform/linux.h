@@ -152,8 +152,12 @@ inline bool copy_own(void* into, const void* from, std::size_t bytes) noexcept {
 inline bool put_pages(void* at, std::size_t bytes) noexcept {
     if (raw::madvise(at, bytes, raw::kPopulateWrite) == 0) return true;
     if (errno != EINVAL) return false;
-    auto* const page = static_cast<unsigned char*>(at);
-    for (std::size_t i = 0; i < bytes; i += kPageBytes) __atomic_fetch_or(page + i, 0, __ATOMIC_RELAXED);
+    // LLVM makes a load, or nothing, of an atomic operation that changes no value, but for this one.
+    auto* const page = static_cast<volatile unsigned char*>(at);
+    for (std::size_t i = 0; i < bytes; i += kPageBytes) {
+        unsigned char there = page[i];
+        __atomic_compare_exchange_n(page + i, &there, there, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+    }
     return true;
 }
 // Pages of memory that is no file's go back to the kernel, and read as zeros. False where they are locked in memory.
