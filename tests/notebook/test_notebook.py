@@ -312,8 +312,9 @@ def test_kernels_that_a_recorded_program_starts_name_their_cells(
         f"        for size in {sizes}]\n"
         "sys.exit(sum(one.wait() for one in each))\n"
     )
-    said = run_hiwater("run", *words, "-o", "run.hiw", program, folder=tmp_path, check=True).stderr
-    assert re.search(r"most at cell \[1\] [0-9a-f]{4}:2 in <module>: 60\.\d MiB", said), said
+    run_hiwater("run", "-q", *words, "-o", "run.hiw", program, folder=tmp_path, check=True)
+    whole = hiwater_text(tmp_path, "run.hiw")
+    assert re.search(r"most at cell \[1\] [0-9a-f]{4}:2 in <module>: 60\.\d MiB", whole), whole
     reports = "".join(hiwater_text(tmp_path, str(path)) for path in (tmp_path / "run.hiw.d").glob("*.hiw"))
     for size in sizes:
         text = "" if words else rf"  kept = bytearray\({size} << 20\)"
