@@ -295,6 +295,9 @@ def test_a_recording_over_several_cells_names_them(tmp_path: Path) -> None:
     assert "cell [2]:2  return bytearray(40 << 20)" in early and "ipykernel_" not in early
 
 
+WINDOW = "%%hiwater\nmore = bytearray(9 << 20)"
+
+
 @needs_engine
 @pytest.mark.parametrize(("words", "sizes"), [((), (60, 40)), (("--no-argv",), (60,))])
 def test_kernels_that_a_recorded_program_starts_name_their_cells(
@@ -303,7 +306,7 @@ def test_kernels_that_a_recorded_program_starts_name_their_cells(
     """Each runs a notebook of its own: what is in the first cell of one is no part of the other's."""
     program, client = tmp_path / "program.py", ROOT / "tests" / "helpers" / "notebook_client.py"
     for size in sizes:
-        cells = [f"import time\nkept = bytearray({size} << 20)\ntime.sleep(1)"]
+        cells = [f"import time\nkept = bytearray({size} << 20)\ntime.sleep(1)", "%load_ext hiwater", WINDOW]
         asked = {"folder": str(tmp_path / str(size)), "cells": cells, "environment": {}}
         (tmp_path / f"{size}.json").write_text(json.dumps(asked))
     program.write_text(
@@ -319,6 +322,9 @@ def test_kernels_that_a_recorded_program_starts_name_their_cells(
     for size in sizes:
         text = "" if words else rf"  kept = bytearray\({size} << 20\)"
         assert re.search(rf" {size}\.\d MiB .*cell \[1\] [0-9a-f]{{4}}:2{text}\n", reports), reports
+        *_, shown = json.loads((tmp_path / f"{size}.out").read_text())
+        (window,) = [one["text/plain"] for one in shown["displays"]]  # of the same recording, so with the same names
+        assert re.search(r" 9\.0 MiB .* cell \[3\] [0-9a-f]{4}:2\b", window), window
 
 
 def hiwater_text(folder: Path, *words: str) -> str:

@@ -337,8 +337,13 @@ class Recorder:
         if "IPython" in sys.modules:
             from hiwater.recording import cells  # most programs have none
 
-            note_fact, is_child = native.load().note_fact, bool(self._run_folder)
-            cells.note_late(note_fact, self._facts, of_many=is_child, with_text=not self._omits_arguments)
+            of, note_fact = self._whole, native.load().note_fact
+            cells.note_late(note_fact, of._facts, of_many=bool(of._run_folder), with_text=not of._omits_arguments)
+
+    @property
+    def _whole(self) -> Recorder:
+        """The recording whose capture this one's is a copy of: this one itself, unless it is a window."""
+        return self if self._window is None or _outermost is None else _outermost
 
     def _forget(self) -> None:
         self._owner = 0
@@ -377,7 +382,8 @@ class Recorder:
 
     def _summary(self, _: None) -> Summary:
         if self._window is not None:
-            return self._window.summary() | {"devices": [], "device_trouble": "", "driver_trouble": ""}  # type: ignore[return-value] # has all keys
+            of_window: Any = self._window.summary() | {"devices": [], "device_trouble": "", "driver_trouble": ""}
+            return self._with_cells(of_window)
         summary: Summary = native.load().summary()
         if summary.get("path") != self._path:
             raise hiwater.errors.NotRecording(
@@ -386,11 +392,14 @@ class Recorder:
             )
         if self._accelerators is not None:
             summary.update(self._accelerators.summary())  # type: ignore[typeddict-item] # three keys of Summary
+        return self._with_cells(summary)
+
+    def _with_cells(self, summary: Summary) -> Summary:
         if "IPython" in sys.modules:
-            from hiwater.recording import cells  # most programs have none
+            from hiwater.recording import cells
 
             for at in filter(None, (summary["top_line"], summary["refused"])):
-                at["file"] = cells.shown(at["file"], self._facts)
+                at["file"] = cells.shown(at["file"], self._whole._facts)
         return summary
 
     def __enter__(self) -> Self:
