@@ -6,7 +6,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from torch import _dynamo, nn  # noqa: E402, F401 - optimizers load the first, and every forked process would again
+from torch import _dynamo, nn  # noqa: E402 - optimizers load the first, and every forked process would again
 from torch.nn import functional  # noqa: E402
 
 import hiwater.contrib.torch  # noqa: E402
@@ -45,7 +45,7 @@ def test_a_compiled_chain_keeps_its_input_and_makes_no_buffers():
     assert written.peak_allocated_bytes == 9 * SIZE + 1024
     # The one of the compiled chain has its input and output, that of the step before, and two gradients of the input.
     assert compiled.peak_allocated_bytes == 5 * SIZE + 1024
-    assert compiled.fits is None and "one graph" in " ".join(compiled.low_because)
+    assert compiled.fits is None and "without CUDA graphs" in " ".join(compiled.low_because)
 
 
 def test_the_first_step_has_a_backward_although_the_compiler_traces_one():
@@ -77,18 +77,40 @@ def test_compiled_attention_needs_what_its_kernel_does(dtype):
         return functional.scaled_dot_product_attention(query, query * 2, query + 1, is_causal=True)
 
     written, compiled = (of_function(attention, is_compiled) for is_compiled in (False, True))
-    assert "one graph" in " ".join(compiled.low_because)
+    assert "without CUDA graphs" in " ".join(compiled.low_because)
     assert compiled.peak_allocated_bytes == pytest.approx(written.peak_allocated_bytes, abs=2048)
 
 
-def test_what_cannot_be_traced_is_estimated_as_it_is_written():
-    def reads(x):
-        return x * 2 if x.sum() > 3 else x
+def chain_with(middle):
+    def chain(x):
+        x = x.sin().exp().tanh()
+        x = middle(x)
+        return x.exp().cos().exp()
 
-    written, compiled = (of_function(reads, is_compiled) for is_compiled in (False, True))
-    assert compiled.peak_allocated_bytes == written.peak_allocated_bytes
-    (why,) = compiled.low_because
-    assert why.startswith("torch.compile: estimated as it is written at ") and "test_estimate_compiled.py:" in why
+    return chain
+
+
+def number(x):
+    return x * x.mean().item()
+
+
+def branch(x):
+    return x * 2 if x.sum() > 3 else x
+
+
+def break_(x):
+    _dynamo.graph_break()
+    return x
+
+
+@pytest.mark.parametrize("middle", [number, branch, break_], ids=lambda each: each.__name__)
+def test_a_function_is_split_where_dynamo_cannot_follow(middle):
+    whole, split = of_function(chain_with(torch.neg), True), of_function(chain_with(middle), True)
+    # Each of two graphs keeps its input for backward and has a result, where one graph keeps its input alone.
+    assert split.peak_allocated_bytes >= whole.peak_allocated_bytes + SIZE
+    (why,), notes = split.low_because, " ".join(split.notes)
+    assert "without CUDA graphs" in why
+    assert "dynamo splits what is compiled at" in notes and "test_estimate_compiled.py:" in notes
 
 
 @pytest.mark.parametrize("options", [{"backend": "eager"}, {"disable": True}])

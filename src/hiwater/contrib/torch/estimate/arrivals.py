@@ -6,6 +6,7 @@ by one). The order decides where storages lie in the card's segments.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -25,8 +26,12 @@ class StorageFollower(Protocol):
 
     def taken(self, real: torch.Tensor) -> torch.Tensor: ...
 
+    def follow_graph(self, graph: Callable[..., Any], given: Sequence[Any], results: Sequence[Any]) -> None: ...
+
 
 _followers: list[StorageFollower] = []
+is_planning = False
+"""Whether a compiler runs operators, on tensors of its own."""
 
 
 def follow(follower: StorageFollower) -> None:
@@ -36,7 +41,7 @@ def follow(follower: StorageFollower) -> None:
 
 def note(*values: Any) -> None:
     """These tensors are on the card now. A real one is there once a fake stands for it."""
-    for value in tree_leaves(values):
+    for value in () if is_planning else tree_leaves(values):
         if isinstance(value, torch.Tensor) and all(isinstance(part, FakeTensor) for part in parts(value)):
             for part in parts(value):
                 vars(part.untyped_storage())["_is_on_card"] = True
@@ -47,9 +52,15 @@ def note(*values: Any) -> None:
 def taken(value: Any) -> Any:
     """A fake for a real tensor that a program has read or computed on the host; others as they are."""
     is_real = type(value) is torch.Tensor and not value.requires_grad and value.layout == torch.strided
-    if not is_real or not _followers or not torch._C._len_torch_dispatch_stack():
+    if not is_real or is_planning or not _followers or not torch._C._len_torch_dispatch_stack():
         return value
     return _followers[0].taken(value)
+
+
+def computed(graph: Callable[..., Any], given: Sequence[Any], results: Sequence[Any]) -> None:
+    """A compiled program has made these results of a graph, by kernels that show no operators."""
+    for follower in _followers:
+        follower.follow_graph(graph, given, results)
 
 
 def are_noted(values: Any) -> bool:

@@ -11,10 +11,13 @@ computed integers and truth values cannot be read, as sizes may follow from them
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._mode_utils import no_dispatch
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.weak import WeakTensorKeyDictionary
 
@@ -101,6 +104,24 @@ class KnownContents:
             if isinstance(fake, torch.Tensor):
                 self._real[fake] = real
 
+    def follow_graph(self, graph: Callable[..., Any], given: Sequence[Any], results: Sequence[Any]) -> None:
+        """Compute the single integers and truth values among the results of a graph, by its operators."""
+        places = [place for place, one in enumerate(results) if _is_number_to_read(one)]
+        if not places:
+            return
+        copies = [one.data if isinstance(one, torch.Tensor) else one for one in given]  # the graph may write to them
+        for copy, one in zip(copies, given, strict=True):
+            real = self.of(one) if isinstance(one, torch.Tensor) else None
+            if real is not None:
+                self._real[copy] = real.clone()
+        mode = results[places[0]].fake_mode
+        with _disable_current_modes(), mode, _Following(self), torch.no_grad():
+            again = graph(*copies)
+        for place in places:
+            for known in (self._real, self._assumptions):
+                if again[place] in known:
+                    known[results[place]] = known[again[place]]
+
     def _assumed(self, function: Any, args: tuple[Any, ...], result: Any) -> float | bool | None:
         """A content that is taken for granted, so that a program goes on."""
         if function.overloadpacket is _RANDOM and result.numel() == 1:
@@ -169,6 +190,28 @@ class KnownContents:
             for tensor in tree_leaves(args):
                 if isinstance(tensor, torch.Tensor) and tensor in self._real:
                     setattr(self._real[tensor].untyped_storage(), _SPOILT, True)
+
+
+class _Following(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped where types are checked
+    """Follows every operator, on the only device."""
+
+    def __init__(self, contents: KnownContents) -> None:
+        super().__init__()
+        self._contents = contents
+
+    def __torch_dispatch__(
+        self, function: Any, _types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = dict(kwargs or {})
+        if kwargs.get("device") is not None:
+            kwargs["device"] = torch.device("cpu")
+        result = function(*args, **kwargs)
+        self._contents.follow(function, args, kwargs, result)
+        return result
+
+
+def _is_number_to_read(value: Any) -> bool:
+    return isinstance(value, FakeTensor) and value.numel() == 1 and not value.is_floating_point()
 
 
 def _is_small(value: Any) -> bool:

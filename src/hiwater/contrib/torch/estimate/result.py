@@ -13,7 +13,7 @@ NOT_COUNTED = (
     "workspaces of cuDNN's convolutions beyond the bound; on the CPU, the workspace of native LSTM, GRU and RNN",
     "temporaries inside a kernel that neither torch's operators show nor hiwater models: sorting, scans, some norms",
     "custom CUDA and Triton kernels: their own operators are not run, or run as their CPU twins",
-    "of torch.compile, CUDA graphs, tuning, and graphs that dynamo splits",
+    "of torch.compile, CUDA graphs, tuning, and splits at DDP's buckets",
     "NCCL's buffers, and other processes on the card",
     "fragmentation beyond the model: max_split_size_mb, CUDA graphs' private pools, other libraries' pools",
     "growth of the context as more kernels are loaded; the figure for it is an assumption",

@@ -6,6 +6,7 @@ Work on a stream is never waited for, so events have nothing to record.
 from __future__ import annotations
 
 import itertools
+from functools import partial
 from typing import Any, Self
 
 import torch
@@ -17,7 +18,7 @@ class CardStream:
     """Stands for `torch.cuda.Stream`. The first is the default one."""
 
     def __init__(self, device: Any = None, priority: int = 0, **_options: Any) -> None:
-        self.device = device
+        self.device = torch.device("cuda", 0) if device is None else torch.device(device)
         self.priority = priority
         self.stream_id = self.cuda_stream = next(_numbers)
         self._outer: list[CardStream] = []
@@ -81,8 +82,9 @@ def _as_context(stream: CardStream | None) -> CardStream:
 
 
 def install() -> None:
-    """Let programs find these under torch's names."""
+    """Let programs find these under torch's names. Dynamo refuses to list a function under two."""
     for home in (torch.cuda, torch.cpu):  # the second for code that asks where its tensors are
-        home.Stream, home.Event, home.stream, home.current_stream = CardStream, CardEvent, _as_context, current
+        home.Stream, home.Event = CardStream, CardEvent
+        home.stream, home.current_stream = partial(_as_context), lambda _device=None: current()
     torch.cuda.set_stream, torch.cuda.default_stream = _select, lambda _device=None: _default
-    torch.accelerator.current_stream, torch.accelerator.set_stream = current, _select
+    torch.accelerator.current_stream, torch.accelerator.set_stream = current, partial(_select)

@@ -12,13 +12,14 @@ import functools
 import os
 import sys
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from types import CodeType, FrameType
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import DataDependentOutputException
+from torch._ops import HigherOrderOperator
+from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensor
 from torch.utils._mode_utils import no_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -61,6 +62,8 @@ class StorageTracker(TorchDispatchMode):  # type: ignore[misc]  # torch is untyp
     """Tracks storages in `trace` while `is_recording`, and before that those on the card. At all times it keeps every
     tensor on the only device."""
 
+    supports_higher_order_operators = True
+
     def __init__(self) -> None:
         super().__init__()
         arrivals.follow(self)
@@ -93,6 +96,13 @@ class StorageTracker(TorchDispatchMode):  # type: ignore[misc]  # torch is untyp
         self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = dict(kwargs or {})
+        if isinstance(
+            function, HigherOrderOperator
+        ):  # of compiled programs, as one that keeps the state of a generator
+            result = function(*args, **kwargs)
+            for value in [one for one in tree_leaves(result) if isinstance(one, FakeTensor)]:
+                self.track(value)
+            return result
         if any(ranks.is_distributed(kind) for kind in types):
             return NotImplemented  # it calls operators on its parts, which come here
         if ranks.is_of_table(function, args, kwargs):
@@ -205,6 +215,10 @@ class StorageTracker(TorchDispatchMode):  # type: ignore[misc]  # torch is untyp
             fake = torch.empty_strided(real.shape, real.stride(), dtype=real.dtype)
         self.contents.know(fake, real)
         return fake
+
+    def follow_graph(self, graph: Callable[..., Any], given: Sequence[Any], results: Sequence[Any]) -> None:
+        """Know the single numbers among the results as if the operators of the graph had run."""
+        self.contents.follow_graph(graph, given, results)
 
     def _places_in(self, mask: torch.Tensor) -> list[torch.Tensor] | None:
         """Where a tensor of known content is not zero, by dimension."""

@@ -6,14 +6,20 @@ The changes to torch are permanent, so this runs only in the process of the esti
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import os
+import sys
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 
+from hiwater.contrib.torch.estimate.trace import LIBRARIES
+
 _RECURRENT = {"lstm": "LSTM", "gru": "GRU", "rnn_tanh": "RNN", "rnn_relu": "RNN"}
 _NATIVE = "the native workspace and reserve are not seen"
 _COMPILED = "torch.compile"
+_DYNAMO = "torch._dynamo.output_graph"
+_SHOWN = 3  # lines in a note
 _ran: set[tuple[str, str]] = set()
 
 
@@ -41,6 +47,8 @@ def note_graph() -> None:
 def forget() -> None:
     """Forget what ran before the next estimate."""
     _ran.clear()
+    if _DYNAMO in sys.modules:
+        sys.modules[_DYNAMO].graph_break_reasons.clear()
 
 
 def reasons(*, is_training: bool) -> list[str]:
@@ -49,6 +57,24 @@ def reasons(*, is_training: bool) -> list[str]:
     for shown, reason in sorted(each for each in _ran if is_training or each[0] != _COMPILED):
         why.setdefault(reason, []).append(shown)
     return [f"{', '.join(shown)}: {reason}" for reason, shown in why.items()]
+
+
+def splits() -> list[str]:
+    """The lines where dynamo has split what the program compiles, in one note: the user's, or else a library's."""
+    stacks = [each.user_stack for each in sys.modules[_DYNAMO].graph_break_reasons] if _DYNAMO in sys.modules else []
+    found: dict[str, None] = {}
+    for stack in stacks:
+        if stack and not stack[-1].filename.startswith(os.path.dirname(__file__)):
+            frame = next((each for each in reversed(stack) if not each.filename.startswith(LIBRARIES)), stack[-1])
+            found[f"{frame.filename}:{frame.lineno}"] = None
+    return [f"torch.compile: dynamo splits what is compiled at {listed(found)}"] if found else []
+
+
+def listed(lines: Iterable[str]) -> str:
+    """The first of these lines, as the user names their files, and how many more there are."""
+    shown = [os.path.relpath(line) if line.startswith(os.getcwd() + os.sep) else line for line in lines]
+    more = f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
+    return ", ".join(shown[:_SHOWN]) + more
 
 
 def _noticed(function: Callable[..., Any], shown: str) -> Callable[..., Any]:

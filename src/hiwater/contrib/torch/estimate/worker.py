@@ -24,7 +24,6 @@ from hiwater.contrib.torch.estimate.processes import ask_fork, send
 from hiwater.errors import BadRequest, NotFound, NotRunnable
 
 Maker = Callable[[int | None], tuple[Any, ...]]
-_SHOWN = 3  # lines in a note
 _earlier: list[weakref.ref[Any]] = []
 """The tensors from before the first step, which the collector no longer traverses."""
 
@@ -140,7 +139,7 @@ def estimate_once(
         steps.run(job, tracker, request["is_card"])
         parameters = sum(parameter.numel() for parameter in job.parameters())
         job.notes += _note_on_unowned(job)
-    notes = [*job.notes, *loops.progress.notes, *_note_on_reads(tracker), *tracker.contents.notes]
+    notes = [*job.notes, *loops.progress.notes, *_note_on_reads(tracker), *unseen.splits(), *tracker.contents.notes]
     notes += [*ranks.notes(request["ranks"]), *_notes_on(job, request["is_card"])]
     trace, is_training = tracker.trace, job.is_training
     del job, fakes, function, inputs, optimizer, loss, tracker
@@ -210,13 +209,12 @@ def _note_on_unowned(job: Any) -> list[str]:
 
 
 def _note_on_reads(tracker: Any) -> list[str]:
+    from hiwater.contrib.torch.estimate import unseen
     from hiwater.contrib.torch.estimate.contents import NUMBER
 
-    lines = [os.path.relpath(line) if line.startswith(os.getcwd() + os.sep) else line for line in tracker.reads]
-    if not lines:
+    if not tracker.reads:
         return []
-    shown = ", ".join(lines[:_SHOWN]) + (f" and {len(lines) - _SHOWN} more" if len(lines) > _SHOWN else "")
-    return [f"computed numbers are read at {shown}: {NUMBER} stands for each, 1 for a count"]
+    return [f"computed numbers are read at {unseen.listed(tracker.reads)}: {NUMBER} stands for each, 1 for a count"]
 
 
 def _notes_on(job: Any, is_card: bool) -> list[str]:
