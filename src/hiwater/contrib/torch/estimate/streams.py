@@ -17,8 +17,8 @@ _numbers = itertools.count()
 class CardStream:
     """Stands for `torch.cuda.Stream`. The first is the default one."""
 
-    def __init__(self, device: Any = None, priority: int = 0, **_options: Any) -> None:
-        self.device = torch.device("cuda", 0) if device is None else torch.device(device)
+    def __init__(self, _device: Any = None, priority: int = 0, **_options: Any) -> None:
+        self.device = torch.device("cuda", 0)
         self.priority = priority
         self.stream_id = self.cuda_stream = next(_numbers)
         self._outer: list[CardStream] = []
