@@ -70,6 +70,24 @@ def test_parts_compiled_one_by_one_need_what_the_whole_does():
     assert whole.peak_allocated_bytes == parts.peak_allocated_bytes
 
 
+def test_the_copies_of_the_compiler_are_no_tensors_of_the_step():
+    """They have gradients, as the parameters that they stand for."""
+
+    def build():
+        net = nn.Linear(64, 64).cuda()
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        update = torch.compile(optimizer.step)
+
+        def step(x):
+            net(x).sum().backward()
+            update()
+            optimizer.zero_grad()
+
+        return step, torch.ones(8, 64, device="cuda")
+
+    assert not [note for note in built(build).notes if "no module" in note]
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_compiled_attention_needs_what_its_kernel_does(dtype):
     def attention(x):

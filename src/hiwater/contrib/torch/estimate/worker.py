@@ -196,6 +196,8 @@ def _note_on_unowned(job: Any) -> list[str]:
         return []
     known = {id(tensor) for tensor in (*job.parameters(), *job.captured)}
     alive = [*_tensors(), *(one for each in _earlier if (one := each()) is not None)]
+    copies = [one for one in alive if getattr(one, "fake_mode", None) not in (None, _fake_mode())]  # of a compiler
+    known |= set(map(id, copies))
     tensors = [one for one in alive if id(one) not in known]
     unowned = [one for one in tensors if one.is_leaf and one.requires_grad and one.grad is not None]
     size = sum(one.untyped_storage().nbytes() for one in unowned)
