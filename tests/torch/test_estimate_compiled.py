@@ -131,6 +131,28 @@ def test_a_function_is_split_where_dynamo_cannot_follow(middle):
     assert "dynamo splits what is compiled at" in notes and "test_estimate_compiled.py:" in notes
 
 
+def loop(x):
+    for _ in range(2):
+        x = x.exp().cos()
+        print()
+    return x
+
+
+@pytest.mark.parametrize(
+    ("function", "is_planned", "why"),
+    [(loop, True, "no graph"), (chain_with(torch.neg), False, "cannot be planned: KeyError: 'planned'")],
+    ids=["loop", "unplanned"],
+)
+def test_what_is_no_planned_graph_is_estimated_as_it_is_written(function, is_planned, why, monkeypatch):
+    if not is_planned:
+        monkeypatch.setattr("hiwater.contrib.torch.estimate.compiled._planned", lambda *_: {}["planned"])
+    written, found = (of_function(function, is_compiled) for is_compiled in (False, True))
+    assert found.peak_allocated_bytes == written.peak_allocated_bytes
+    (because,) = found.low_because
+    line = of_function.__code__.co_firstlineno + 1
+    assert f"estimated as it is written at {__file__}:{line}, because" in because and why in because
+
+
 @pytest.mark.parametrize("options", [{"backend": "eager"}, {"disable": True}])
 def test_only_inductor_is_modelled(options):
     found = built(lambda: (torch.compile(torch.tanh, **options), rows(), None, torch.Tensor.sum))
