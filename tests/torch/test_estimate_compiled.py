@@ -10,6 +10,7 @@ from torch import _dynamo, nn  # noqa: E402 - optimizers load the first, and eve
 from torch.nn import functional  # noqa: E402
 
 import hiwater.contrib.torch  # noqa: E402
+from hiwater.errors import StepFailed  # noqa: E402
 
 SIZE = 4 * 2**20
 pytestmark = [
@@ -157,3 +158,8 @@ def test_what_is_no_planned_graph_is_estimated_as_it_is_written(function, is_pla
 def test_only_inductor_is_modelled(options):
     found = built(lambda: (torch.compile(torch.tanh, **options), rows(), None, torch.Tensor.sum))
     assert bool(found.low_because) == ("backend" in options)
+
+
+def test_what_is_one_graph_by_request_is_not_split():
+    with pytest.raises(StepFailed, match=r"test_estimate_compiled\.py:\d+ does not fit into the one graph"):
+        built(lambda: (torch.compile(chain_with(break_), fullgraph=True), rows(), None, torch.Tensor.sum))

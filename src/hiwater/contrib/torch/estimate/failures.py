@@ -10,6 +10,7 @@ from contextlib import contextmanager
 import torch
 from torch._subclasses import fake_tensor
 
+from hiwater.contrib.torch.estimate import unseen
 from hiwater.contrib.torch.estimate.trace import LIBRARIES
 from hiwater.errors import HiwaterError, StepFailed, StepNeedsValues
 
@@ -70,6 +71,12 @@ def explained(is_import: bool = False) -> Iterator[None]:
             " expected size",
         ) from error
     except (Exception, SystemExit) as error:
+        if getattr(error, "real_stack", None) and hasattr(error, "gb_type"):  # of dynamo, which has to split
+            raise StepFailed(
+                f"{unseen.line_in(error.real_stack)} does not fit into the one graph of torch.compile(fullgraph=True):"
+                f" {error.gb_type}",
+                "take the line out of what is compiled, or leave fullgraph out: dynamo then splits there",
+            ) from error
         known = next((found for words, found in _KNOWN.items() if words in str(error)), None)
         if known is not None:
             kind, what, remedy = known

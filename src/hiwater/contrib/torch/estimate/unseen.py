@@ -8,7 +8,8 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from traceback import FrameSummary
 from typing import Any
 
 import torch
@@ -60,14 +61,19 @@ def reasons(*, is_training: bool) -> list[str]:
 
 
 def splits() -> list[str]:
-    """The lines where dynamo has split what the program compiles, in one note: the user's, or else a library's."""
+    """The lines where dynamo has split what the program compiles, in one note."""
     stacks = [each.user_stack for each in sys.modules[_DYNAMO].graph_break_reasons] if _DYNAMO in sys.modules else []
     found: dict[str, None] = {}
     for stack in stacks:
         if stack and not stack[-1].filename.startswith(os.path.dirname(__file__)):
-            frame = next((each for each in reversed(stack) if not each.filename.startswith(LIBRARIES)), stack[-1])
-            found[f"{frame.filename}:{frame.lineno}"] = None
+            found[line_in(stack)] = None
     return [f"torch.compile: dynamo splits what is compiled at {listed(found)}"] if found else []
+
+
+def line_in(stack: Sequence[FrameSummary]) -> str:
+    """The innermost line of the user's, or else of a library, where a compiler was."""
+    frame = next((each for each in reversed(stack) if not each.filename.startswith(LIBRARIES)), stack[-1])
+    return f"{frame.filename}:{frame.lineno}"
 
 
 def listed(lines: Iterable[str]) -> str:
