@@ -96,3 +96,23 @@ def test_a_captured_graph_runs_once_and_its_own_memory_is_said_to_be_missing():
     found = hiwater.contrib.torch.estimate(step, torch.randn(4, 512), device="A100 80GB", steps=2)
     assert found.fits is None and found.low_because == ["CUDA graphs: what a graph keeps for its replays is not seen"]
     assert found.category("gradients") == 512 * 512 * 4 + 2048
+
+
+def test_a_number_is_the_card(tmp_path):
+    """Also on builds of torch without CUDA, which refuse one."""
+    path = tmp_path / "numbered.py"
+    path.write_text(
+        "import torch\n"
+        "home = torch.device(0)\n"
+        "scale = torch.ones(64, 64, device=0)\n"
+        "def build(device=0):\n"
+        "    net = torch.nn.Linear(64, 64, device=device).cuda(0)\n"
+        "    return net, torch.zeros(8, 64, device=torch.device(device) if device else home)\n"
+        "def named():\n"
+        "    return build('cuda')\n"
+    )
+    numbered, named = (
+        hiwater.contrib.torch.estimate(f"{path}:{name}", device="A100 80GB", mode="inference")
+        for name in ("build", "named")
+    )
+    assert numbered.peak_allocated_bytes == named.peak_allocated_bytes > 0

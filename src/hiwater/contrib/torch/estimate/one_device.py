@@ -61,6 +61,21 @@ class Importing(TorchFunctionMode):  # type: ignore[misc]  # torch is untyped wh
         return function(*args, **kwargs)
 
 
+class Numbered(TorchFunctionMode):  # type: ignore[misc]  # torch is untyped where types are checked
+    """While a script is imported or a step is built: a device that is a number is a card, which torch without CUDA
+    refuses."""
+
+    def __torch_function__(
+        self, function: Any, _types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = dict(kwargs or {})
+        if function is torch.device and args and isinstance(args[0], int):
+            return torch.device("cuda", args[0])
+        if isinstance(kwargs.get("device"), int):
+            kwargs["device"] = torch.device("cuda", kwargs["device"])
+        return function(*args, **kwargs)
+
+
 def settle_libraries() -> None:
     """Let libraries that were imported since treat fake tensors as plain ones: transformers makes masks for them that
     it leaves out for others."""

@@ -128,7 +128,10 @@ def estimate_once(
     tracker.enlarge = kernel_buffers.enlarge if request["is_card"] else None
     with failures.explained(), _fake_mode(), tracker:
         fakes = Fakes()
-        function, inputs, optimizer, loss = fakes.of(make(batch_size))
+        with one_device.Numbered():
+            made = make(batch_size)
+        function, inputs, optimizer, loss = fakes.of(made)
+        del made
         one_device.settle_libraries()
         job = steps.Workload(function, inputs, optimizer, loss, request)
         job.modules += [module for module in fakes.modules if module not in job.modules]
@@ -245,7 +248,7 @@ def _made_by(request: Mapping[str, Any]) -> Maker:
     """The function that the request names, wrapped: it takes a batch size and returns all four parts."""
     from hiwater.contrib.torch.estimate import failures, one_device
 
-    with failures.explained(is_import=True), one_device.Importing():
+    with failures.explained(is_import=True), one_device.Importing(), one_device.Numbered():
         home = _loaded(request["kind"], request["path"])
     thing: Any = home
     for part in request["function"].split("."):
