@@ -71,9 +71,10 @@ def explained(is_import: bool = False) -> Iterator[None]:
             " expected size",
         ) from error
     except (Exception, SystemExit) as error:
-        if getattr(error, "real_stack", None) and hasattr(error, "gb_type"):  # of dynamo, which has to split
+        stack = getattr(error, "real_stack", None)
+        if stack and hasattr(error, "gb_type"):  # of dynamo, which has to split
             raise StepFailed(
-                f"{unseen.line_in(error.real_stack)} does not fit into the one graph of torch.compile(fullgraph=True):"
+                f"{unseen.line_in(stack)} does not fit into the one graph of torch.compile(fullgraph=True):"
                 f" {error.gb_type}",
                 "take the line out of what is compiled, or leave fullgraph out: dynamo then splits there",
             ) from error
