@@ -140,13 +140,17 @@ def loop(x):
 
 
 @pytest.mark.parametrize(
-    ("function", "is_planned", "why"),
-    [(loop, True, "no graph"), (chain_with(torch.neg), False, "cannot be planned: KeyError: 'planned'")],
-    ids=["loop", "unplanned"],
+    ("function", "broken", "why"),
+    [
+        (loop, "", "no graph"),
+        (chain_with(torch.neg), "_planned", "cannot be planned: AttributeError: "),
+        (chain_with(torch.neg), "_settle_dynamo", "another than the estimate knows: "),
+    ],
+    ids=["loop", "unplanned", "another dynamo"],
 )
-def test_what_is_no_planned_graph_is_estimated_as_it_is_written(function, is_planned, why, monkeypatch):
-    if not is_planned:
-        monkeypatch.setattr("hiwater.contrib.torch.estimate.compiled._planned", lambda *_: {}["planned"])
+def test_what_is_no_planned_graph_is_estimated_as_it_is_written(function, broken, why, monkeypatch):
+    if broken:
+        monkeypatch.setattr(f"hiwater.contrib.torch.estimate.compiled.{broken}", lambda *_: torch.no_such_name)
     written, found = (of_function(function, is_compiled) for is_compiled in (False, True))
     assert found.peak_allocated_bytes == written.peak_allocated_bytes
     (because,) = found.low_because

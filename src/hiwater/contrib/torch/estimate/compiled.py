@@ -88,7 +88,11 @@ class _Compiled:
 
     @functools.cached_property
     def _split(self) -> Callable[..., Any]:
-        _settle_dynamo()
+        try:
+            _settle_dynamo()
+        except (AttributeError, ImportError) as error:
+            self._note_as_written(f"this torch's dynamo is another than the estimate knows: {error}")
+            return self.function
         options = {"nopython": self._is_whole, "dynamic": False, "guard_filter_fn": _without_our_guards}
         split = torch._dynamo.optimize(self._program, **options)
         made: Callable[..., Any] = split(self.function)
@@ -100,7 +104,7 @@ class _Compiled:
         before, self._mode = self._planned, torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE)
         with _without_hooks():
             result = self._split(*args, **kwargs)
-        if not self._planned:
+        if not self._planned and self._split is not self.function:
             self._note_as_written("dynamo finds no graph in it, as in one whose loop it cannot follow")
         if self._planned > before:
             gc.collect()  # frames of the compiler, which hold the program's tensors
