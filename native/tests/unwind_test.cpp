@@ -217,11 +217,15 @@ TEST_CASE("a library's unloading makes its rules void") {
     g_anchor = outer;
 }
 
+unwind::Range own_code(unwind::Unwinder& unwinder) {
+    const unwind::Module* const program = unwinder.module_of(reinterpret_cast<std::uintptr_t>(&loop));
+    REQUIRE(program != nullptr);
+    return {program->start, program->end};
+}
+
 TEST_CASE("what stays of a stack is not walked again, and is right") {
     Walker walker;
-    const unwind::Module* const program = walker.unwinder.module_of(reinterpret_cast<std::uintptr_t>(&loop));
-    REQUIRE(program != nullptr);
-    walker.unwinder.begin({true, {program->start, program->end}, {}, 1});
+    walker.unwinder.begin({true, own_code(walker.unwinder), {}, 1});
     g_walker = &walker;
     std::uint64_t joined = 0;
     std::vector<Known> known;
@@ -309,9 +313,7 @@ std::uintptr_t g_inner_at = 0;
 
 TEST_CASE("an old return address in a larger frame is not taken for one that is in use") {
     Walker walker;
-    const unwind::Module* const program = walker.unwinder.module_of(reinterpret_cast<std::uintptr_t>(&loop));
-    REQUIRE(program != nullptr);
-    const unwind::Range range{program->start, program->end};
+    const unwind::Range range = own_code(walker.unwinder);
     g_walker = &walker;
     for (const bool from_caller : {false, true}) {
         walker.unwinder.begin({true, range, {}, 1});
@@ -343,9 +345,7 @@ TEST_CASE("an old return address in a larger frame is not taken for one that is 
 
 TEST_CASE("what stays and what is new are not more than the limit together") {
     Walker walker;
-    const unwind::Module* const program = walker.unwinder.module_of(reinterpret_cast<std::uintptr_t>(&loop));
-    REQUIRE(program != nullptr);
-    walker.unwinder.begin({true, {program->start, program->end}, {}, 1});
+    walker.unwinder.begin({true, own_code(walker.unwinder), {}, 1});
     g_walker = &walker;
     constexpr int kMost = Frames::kMost;
     for (const int frames : {kMost - 40, kMost + 40}) {
@@ -374,9 +374,7 @@ TEST_CASE("what stays and what is new are not more than the limit together") {
 
 TEST_CASE("a frame of the same function at the same place may have another caller") {
     Walker walker;
-    const unwind::Module* const program = walker.unwinder.module_of(reinterpret_cast<std::uintptr_t>(&loop));
-    REQUIRE(program != nullptr);
-    walker.unwinder.begin({true, {program->start, program->end}, {}, 1});
+    walker.unwinder.begin({true, own_code(walker.unwinder), {}, 1});
     g_walker = &walker;
     calling_loop();
     CHECK(walker.unwinder.figures().walks == 2);

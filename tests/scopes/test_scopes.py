@@ -339,7 +339,7 @@ def test_scopes_that_begin_and_end_in_the_middle_of_others_agree_with_the_model(
             for name, figure in found.items():
                 assert figure == (seen[name][0], max(seen[name]), seen[name][-1]), seed
             measured += len(found)
-    assert measured > rounds(10_000)
+    assert measured > 10_000
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")

@@ -300,18 +300,21 @@ class Recorder:
     def _stop(self, exit_code: int | None) -> None:
         if self.recording:
             self._note_cells()
-        if self.recording and self._window is not None:
-            self._end_window(self._window)
-        elif self.recording:
-            for inside in tuple(reversed(_windows)):
-                inside.stop()
-            if self._accelerators is not None:
-                self._accelerators.finish()
-            with _ScopesNoted():
-                native.load().stop(exit_code)
-            self._path = str(native.load().summary()["path"])
-            self._attach(self._path)
+            if self._window is not None:
+                self._end_window(self._window)
+            else:
+                self._end_recording(exit_code)
         self._forget()
+
+    def _end_recording(self, exit_code: int | None) -> None:
+        for inside in tuple(reversed(_windows)):
+            inside.stop()
+        if self._accelerators is not None:
+            self._accelerators.finish()
+        with _ScopesNoted():
+            native.load().stop(exit_code)
+        self._path = str(native.load().summary()["path"])
+        self._attach(self._path)
 
     def _attach(self, path: str) -> None:
         """Attach what others wrote about the program to the finished capture at `path`. If that fails, a warning says

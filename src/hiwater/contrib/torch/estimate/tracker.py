@@ -96,12 +96,12 @@ class StorageTracker(TorchDispatchMode):  # type: ignore[misc]  # torch is untyp
         self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = dict(kwargs or {})
-        if isinstance(
-            function, HigherOrderOperator
-        ):  # of compiled programs, as one that keeps the state of a generator
+        if isinstance(function, HigherOrderOperator):
+            # Of compiled programs, such as one that keeps the state of a generator.
             result = function(*args, **kwargs)
-            for value in [one for one in tree_leaves(result) if isinstance(one, FakeTensor)]:
-                self.track(value)
+            for value in tree_leaves(result):
+                if isinstance(value, FakeTensor):
+                    self.track(value)
             return result
         if any(ranks.is_distributed(kind) for kind in types):
             return NotImplemented  # it calls operators on its parts, which come here
