@@ -21,8 +21,9 @@ import numpy as np
 import pytest
 
 import hiwater
+from capture_builder import Recording
 from children import hiwater_command, run_hiwater
-from hiwater._os.procfs import proportional_bytes
+from hiwater._os.procfs import command_of, proportional_bytes
 from hiwater.analysis import live_all
 from hiwater.analysis.live import LiveProcess, Row
 from hiwater.analysis.live_run import LiveRun, open_run
@@ -127,6 +128,22 @@ def test_every_view_has_something_to_show_or_says_that_there_is_nothing(
 def test_the_end_of_the_process_is_told(program: subprocess.Popen[str], tmp_path: Path) -> None:
     program.communicate("enough\n", PATIENCE_SECONDS)
     assert "ended with exit code 7" in once(tmp_path / "live.hiw")
+
+
+def test_a_process_that_has_ended_is_not_named_by_who_has_its_number_now(tmp_path: Path) -> None:
+    builder = Recording()
+    builder.header["pid"] = os.getpid()
+    builder.allocate(builder.path(("main", "/a.py", 1)), 1 << 20)
+    builder.end()
+    path = tmp_path / "ended.hiw"
+    path.write_bytes(builder.to_bytes())
+    first_line = once(path).splitlines()[0]
+    assert first_line.split() == f"hiwater live process {os.getpid()} ended with exit code 0, 0.00 s".split()
+
+
+def test_a_process_without_recorded_arguments_is_named_by_those_the_kernel_knows(tmp_path: Path) -> None:
+    with recording(tmp_path, SOURCE, "--no-argv", "-o", "live.hiw") as process:
+        assert command_of(process.pid)[0] in once(tmp_path / "live.hiw").splitlines()[0]
 
 
 def test_lines_hold_what_the_ranking_of_a_report_says(program: subprocess.Popen[str], tmp_path: Path) -> None:

@@ -87,9 +87,10 @@ class LiveProcess:
         self._capture: Capture | None = None
         self._is_capture_old = True
         self._marker: tuple[int, Ints, Ints] | None = None  # when, and bytes and blocks of each account
-        self.command = " ".join(program.arguments(facts.get("argv", "[]")) or command_of(self.pid))
         self.is_running = True
         """Whether the next reading may differ from the last."""
+        of_kernel = command_of(self.pid) if follower.is_alive else []  # its number may be another's by now
+        self.command = " ".join(program.arguments(facts.get("argv", "[]")) or of_kernel)
         self.problem = ""
         """Why the last reading failed: somebody truncated the capture, for example. The figures are those of the
         reading before. "" if it did not fail."""
