@@ -30,11 +30,12 @@ def work():
 kept = work()
 """
 MAIN = """
-import subprocess, sys
+import subprocess, sys, time
 children = [subprocess.Popen([sys.executable, "work.py"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     for _ in range(2)]
 for child in children:
     child.stdout.readline()
+time.sleep(0.5)  # until all of them have been read: what rises before its process has been read again is in doubt
 for child in children:
     child.communicate(b"\\n")
 """

@@ -222,6 +222,24 @@ def test_a_round_in_which_not_all_were_read_since_a_fork_tells_nothing() -> None
     assert held - error <= 50 <= held < 80
 
 
+def with_libraries(count: int, read_ms: dict[int, list[int]]) -> Machine:
+    """Processes, each with the same 20 MiB of libraries and 40 MiB of its own, read at different times."""
+    rows = {pid: [Read(at_ms, 60, 0, 20, 20 - 20 / count) for at_ms in times] for pid, times in read_ms.items()}
+    return machine(*(ended(recorded(pid, 0, 1000, 60, "exec", lambda _: 20)) for pid in range(1, count + 1)), read=rows)
+
+
+def test_libraries_of_processes_that_were_read_one_by_one_count_once() -> None:
+    """The kernel gave the reader time for one reading in each round, and nothing has moved meanwhile."""
+    found = with_libraries(4, {1: [100], 2: [200], 3: [300], 4: [400]})
+    assert [resident_at(found, at_ms) for at_ms in (410, 900)] == [(4 * 40 + 20, 0)] * 2
+
+
+def test_libraries_of_a_process_that_was_never_read_count_as_those_of_the_others() -> None:
+    found = with_libraries(4, {1: [100], 2: [200], 3: [300]})
+    held, error = resident_at(found, 500)
+    assert held == pytest.approx(4 * 40 + 20, abs=0.01) and error >= 15
+
+
 def test_pages_of_files_of_forked_processes_that_nobody_read_are_in_doubt() -> None:
     """The kernel never gave the reader time. Of a process that executed a program they count in full."""
     first, second, third = (

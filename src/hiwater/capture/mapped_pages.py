@@ -28,17 +28,22 @@ _FAR = 1 << 62
 def counted_twice(members: Sequence[Sharer], rounds: Rounds) -> Track:
     """In the hard bounds each page that moves may be shared, or not. Where these proved too wide for the rounds near a
     time, each foretold from those before it and after it, they are narrowed as far as that allows."""
-    kept = rounds.complete(members)
+    kept, doubt = rounds.telling(members)
     rounds_ns = rounds.at_ns[kept]
-    excess, then = np.zeros((2, len(kept)), np.int64)
+    excess, then, unread = np.zeros((3, len(kept)), np.int64)
     columns = []
     begin_ns = min(int(one.at_ns[0]) for one in members)
     for one in members:
-        read, read_excess = np.zeros((2, len(rounds.at_ns)), np.int64)
-        read[one.rounds], read_excess[one.rounds] = one.mapped_read, one.mapped_excess
-        excess += read_excess[kept]
-        then += read[kept]
-        columns.append(_moved(one, rounds_ns, read[kept], begin_ns))
+        place = one.last_reading(kept)
+        is_alive = (rounds_ns >= one.at_ns[0]) & (rounds_ns < one.end_ns)
+        never = np.where(place < 0, one.mapped.at(rounds_ns), 0)
+        read = np.append(one.mapped_read, [0])[place] * is_alive + never
+        excess += np.append(one.mapped_excess, [0])[place] * is_alive
+        then += read
+        unread += never
+        columns.append(_moved(one, rounds_ns, read, begin_ns))
+    # Who was never read shares as large a part as the others.
+    excess += (excess * (unread / np.maximum(1, then - unread))).astype(np.int64)
     times, total, *moved = sums_over_time(
         [(at, *(np.diff(column, prepend=0) for column in moved)) for at, *moved in columns]
     )
@@ -47,15 +52,17 @@ def counted_twice(members: Sequence[Sharer], rounds: Rounds) -> Track:
     path = _Path(excess, then, way[places], _shares(then, excess))
     number = np.searchsorted(rounds_ns, times, side="right")
     # What others than these processes have, too, is counted by nobody twice; it is in the excess.
-    highest = np.maximum(0, total - _largest(members, times) + int(excess.min()))
-    least, most = _bounds(excess, number - 1, number, moved)
+    highest = np.maximum(0, total - _largest(members, times) + int((excess + doubt).min()))
+    least, most = _bounds(excess, doubt, number - 1, number, moved)
     most = np.clip(most, 0, highest)
     least = np.clip(least, 0, most)
     found = np.clip(path.at(total, way, number - 1, number), least, most)
 
     inner = np.arange(1, len(excess) - 1)
     just_before = [column[places[inner] - 1] for column in moved[:2]]
-    of_inner = _bounds(excess, inner - 1, inner + 1, [*just_before, *(column[places[inner]] for column in moved[2:])])
+    of_inner = _bounds(
+        excess, doubt, inner - 1, inner + 1, [*just_before, *(column[places[inner]] for column in moved[2:])]
+    )
     foretold = np.clip(path.at(then[inner], path.way[inner], inner - 1, inner + 1), *of_inner)
     error = np.maximum(most - found, found - least)
     error = (error * _part_needed(np.abs(foretold - excess[inner]), of_inner[1] - of_inner[0])[number]).astype(np.int64)
@@ -69,14 +76,19 @@ def unread(members: Sequence[Sharer]) -> Track:
     return Track.of_counted_twice(times, total // 2, np.zeros_like(total), total, max(one.end_ns for one in members))
 
 
-def _bounds(excess: Ints, before: Ints, after: Ints, moved: Sequence[Ints]) -> tuple[Ints, Ints]:
+def _bounds(excess: Ints, doubt: Ints, before: Ints, after: Ints, moved: Sequence[Ints]) -> tuple[Ints, Ints]:
     """What is counted twice, at least and at most, at times between two rounds, `before` and `after`; beyond the first
-    or the last one these are none."""
+    or the last one these are none. A round tells `excess`, give or take the `doubt`."""
     given_since, new_since, given_until, new_until = moved
     has_before, has_after = before >= 0, after < len(excess)
-    then, later = excess[np.maximum(0, before)], excess[np.minimum(after, len(excess) - 1)]
-    least = np.maximum(np.where(has_before, then - given_since, 0), np.where(has_after, later - given_until, 0))
-    most = np.minimum(np.where(has_before, then + new_since, _FAR), np.where(has_after, later + new_until, _FAR))
+    then, later = np.maximum(0, before), np.minimum(after, len(excess) - 1)
+    lowest, highest = excess - doubt, excess + doubt
+    least = np.maximum(
+        np.where(has_before, lowest[then] - given_since, 0), np.where(has_after, lowest[later] - given_until, 0)
+    )
+    most = np.minimum(
+        np.where(has_before, highest[then] + new_since, _FAR), np.where(has_after, highest[later] + new_until, _FAR)
+    )
     return least, np.maximum(least, most)
 
 

@@ -50,13 +50,27 @@ class Rounds:
         rounds = np.append([0], self.at_ns)[after]
         self.copied_since: Ints = np.maximum(rounds, np.append(times[:1], times[:-1])) + 1
 
-    def complete(self, members: Sequence[Sharer]) -> Ints:
-        """The numbers of those rounds in which all that there were then were read; of all, where there is none."""
-        is_complete = np.ones(len(self.at_ns), np.bool_)
+    def telling(self, members: Sequence[Sharer]) -> tuple[Ints, Ints]:
+        """The numbers of those rounds in which all that there were then were read; while no process begins or ends,
+        and there is none of these, of those in which each has been read in that time; and of all, where there is
+        none at all. And how much is in doubt there of what others count of pages of files and of shared memory, since
+        the last reading of each process counts: of a page that moves after the first of these, at most half is in
+        readings that come later; of a process that was never read, all may be shared."""
+        changes = np.sort(np.array([0, *(at for one in members for at in (one.at_ns[0], one.end_ns))], np.int64))
+        period = np.searchsorted(changes, self.at_ns, side="right")
+        is_complete, is_known = np.ones((2, len(self.at_ns)), np.bool_)
+        oldest, moved = self.at_ns.copy(), np.zeros(len(self.at_ns), np.int64)
         for one in members:
-            missing = np.arange(*np.searchsorted(self.at_ns, [one.at_ns[0], one.end_ns]))
-            is_complete[np.setdiff1d(missing, one.rounds, assume_unique=True)] = False
-        return np.flatnonzero(is_complete) if is_complete.any() else np.arange(len(self.at_ns))
+            alive = np.arange(*np.searchsorted(self.at_ns, [one.at_ns[0], one.end_ns]))
+            read_ns = np.append(one.read_ns, [-1])[one.last_reading(alive)]
+            is_complete[alive] &= read_ns == self.at_ns[alive]
+            is_known[alive] &= read_ns >= changes[period[alive] - 1]
+            oldest[alive] = np.minimum(oldest[alive], read_ns)
+        for one in members:
+            way = sums_until(one.at_ns, np.abs(np.diff(one.mapped.bytes, prepend=0)))
+            moved += way(self.at_ns) - way(oldest)
+        is_kept = is_complete | is_known & ~np.isin(period, period[is_complete])
+        return (np.flatnonzero(is_kept), moved[is_kept] // 2) if is_kept.any() else (np.arange(len(moved)), moved)
 
     def excess(self, lost: Sequence[tuple[Sharer, tuple[Ints, Ints]]]) -> tuple[Ints, Ints, Ints]:
         """The times of those rounds in which all were read; the sum of what others count of the anonymous memory of
@@ -151,6 +165,10 @@ class Sharer:
         fallen = np.maximum(0, -np.diff(self.readings[1], prepend=0))
         self.falls: Ints = np.stack([self.readings[0], fallen])
         """The same times, and by how much the first of these figures has fallen since the reading before."""
+
+    def last_reading(self, rounds: Ints) -> Ints:
+        """Which reading was its last at each of these rounds; -1 before the first."""
+        return np.searchsorted(self.rounds, rounds, side="right") - 1
 
     @property
     def shares_by_fork(self) -> bool:
