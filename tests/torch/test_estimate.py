@@ -645,6 +645,12 @@ def test_other_failures_carry_their_line_and_message():
         hiwater.contrib.torch.estimate(Reads(lambda x: {}["gone"]), torch.randn(2, 4))
 
 
+@pytest.mark.skipif(torch.version.cuda is not None, reason="this torch takes the number of a card")
+def test_a_card_by_its_number_in_a_step_is_named_with_a_way_out():
+    with pytest.raises(StepFailed, match=rf"{os.path.basename(__file__)}:\d+ gives a device by its number.*\"cuda\""):
+        hiwater.contrib.torch.estimate(Reads(lambda x: torch.ones(2, device=0)), torch.randn(2, 4))
+
+
 def test_a_process_that_dies_is_an_error():
     with pytest.raises(EstimateFailed, match="died with exit code 9"):
         hiwater.contrib.torch.estimate(Reads(lambda x: os._exit(9)), torch.randn(2, 4))

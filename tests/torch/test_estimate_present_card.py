@@ -31,7 +31,7 @@ def figures(x):
 def devices(x):
     assert cuda.is_available() and cuda.device_count() == 1 and cuda.get_device_name() == "NVIDIA A100 80GB"
     assert cuda.get_arch_list() == ["sm_80"] and not cuda.can_device_access_peer(0, 0)
-    assert x.is_cuda
+    assert x.is_cuda and x.get_device() == 0 and torch.ones(1).to(x.get_device()).is_cuda
     with cuda.device(0), cuda.device_of(x):
         cuda.set_device(0)
     cuda.utilization()

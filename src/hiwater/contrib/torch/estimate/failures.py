@@ -36,6 +36,11 @@ _KNOWN: dict[str, tuple[type[HiwaterError], str, str]] = {  # words -> kind, wha
         "trains through flex_attention, whose kernels are made on a card",
         "use scaled_dot_product_attention for the estimate, which keeps about the same",
     ),
+    "Cannot access accelerator device when none is available": (
+        StepFailed,
+        "gives a device by its number, which a torch that was built without CUDA refuses in a step",
+        'write "cuda" or the device of a tensor there, or install a torch that was built for CUDA: it needs no card',
+    ),
     "`fused=True` requires": (
         StepFailed,
         f"uses a fused optimizer, which this torch ({torch.__version__}) has only on a card",

@@ -39,6 +39,7 @@ def install(request: Mapping[str, Any]) -> None:
     if hasattr(torch._C, "_set_only_lift_cpu_tensors"):  # as a fake mode does where there is no card
         torch._C._set_only_lift_cpu_tensors(True)
     torch.Tensor.is_cuda = property(lambda self: isinstance(self, FakeTensor))
+    torch.Tensor.get_device = lambda self: 0 if isinstance(self, FakeTensor) else -1
     torch.Tensor.record_stream = _answering(None)
     # A scaler reads whether gradients were finite, and skips the step if not.
     for name in ("torch.cuda.amp.common", "torch.cuda.amp.grad_scaler"):
