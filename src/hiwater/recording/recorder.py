@@ -1,4 +1,7 @@
-"""Records a part of this process: `with hiwater.record("run.hiw") as recorder: ...`."""
+"""Records a part of this process: `with hiwater.record("run.hiw") as recorder: ...`.
+
+Longer than 400 lines because each module more takes time of the start of every recorded program.
+"""
 
 from __future__ import annotations
 
