@@ -46,6 +46,20 @@ std::int64_t Limits::entry(const std::unique_ptr<NamedFile>& in, const char* key
     return in == nullptr ? -1 : process::read_entry(in->file, key);
 }
 
+std::int64_t Limits::unreclaimable(std::int64_t used) noexcept {
+    std::int64_t cache = entry(statistics_, "\ntotal_inactive_file ");  // v1
+    if (cache < 0) cache = entry(statistics_, "\ninactive_file ");
+    return used - std::clamp<std::int64_t>(cache, 0, used);
+}
+
+bool Limits::is_group_full() noexcept {
+    constexpr std::int64_t kRoomShare = 64, kLeastRoom = 4 << 20;
+    if (cgroup_limit_ < 0 || usage_ == nullptr) return false;
+    const std::int64_t used = process::read_number(usage_->file);
+    const std::int64_t full = cgroup_limit_ - std::max(cgroup_limit_ / kRoomShare, kLeastRoom);
+    return used >= full && unreclaimable(used) >= full;
+}
+
 std::int64_t Limits::lowest_cgroup_limit() const noexcept {
     std::int64_t lowest = -1;
     for (const auto& each : limits_) {
@@ -70,11 +84,8 @@ const NearestLimit& Limits::find_nearest(const capture::PressureRecord& row) noe
     }
     consider(LimitKind::address_space, row.address_space_bytes, row.address_space_limit);
     std::int64_t in_group = row.cgroup_bytes;
-    if (row.cgroup_limit > 0 && static_cast<double>(in_group) >= kNear * static_cast<double>(row.cgroup_limit)) {
-        std::int64_t cache = entry(statistics_, "\ntotal_inactive_file ");  // v1
-        if (cache < 0) cache = entry(statistics_, "\ninactive_file ");
-        in_group -= std::clamp<std::int64_t>(cache, 0, in_group);
-    }
+    if (row.cgroup_limit > 0 && static_cast<double>(in_group) >= kNear * static_cast<double>(row.cgroup_limit))
+        in_group = unreclaimable(in_group);
     consider(LimitKind::cgroup, in_group, row.cgroup_limit);
     if (row.available_bytes >= 0) consider(LimitKind::machine, machine_bytes_ - row.available_bytes, machine_bytes_);
     return nearest_;

@@ -34,10 +34,13 @@ public:
     // second, what the machine has available ten times a second, and so the group's usage where the group has no limit;
     // twice a second where all limits are far.
     capture::PressureRecord read(std::uint64_t now, std::int64_t address_space_bytes) noexcept;
-    // The limit of `row` that is reached first. A cgroup's page cache that the kernel drops before it kills does not
-    // count.
+    // The limit of `row` that is reached first.
     const NearestLimit& find_nearest(const capture::PressureRecord& row) noexcept;
     const NearestLimit& nearest() const noexcept { return nearest_; }
+    // Whether the group has hardly room. To open a file takes memory of the kernel's, which counts in the group, as a
+    // page of a file does. Where there is none the kernel ends a process for it: maybe this one, while the one that
+    // needs so much is still ending.
+    bool is_group_full() noexcept;
     template <typename Call>
     void each_file(const Call& call) noexcept {
         for (const auto& limit : limits_) call(limit->file);
@@ -52,6 +55,8 @@ private:
         OwnFile file;
     };
     static std::int64_t entry(const std::unique_ptr<NamedFile>& in, const char* key) noexcept;
+    // What the group uses without page cache that the kernel drops before it kills.
+    std::int64_t unreclaimable(std::int64_t used) noexcept;
     std::int64_t lowest_cgroup_limit() const noexcept;
     void consider(capture::LimitKind kind, std::int64_t used, std::int64_t limit) noexcept;
 

@@ -244,6 +244,7 @@ public:
         limits_.each_file(call);
     }
     void note_relative(const capture::RelativeRecord& relative) noexcept;
+    bool is_group_full() noexcept { return limits_.is_group_full(); }             // for the sampler
     double share_of_limit() const noexcept { return limits_.nearest().share(); }  // of the nearest one, for the sampler
     // Where that is clearly nearer than before: writes the last words and takes a residency snapshot.
     void leave_last_words() noexcept;

@@ -73,7 +73,7 @@ void Relatives::Copies::note_reading(std::int64_t shared_now, std::uint64_t now)
 }
 
 bool Relatives::read_if_due(Recorder& recorder, std::uint64_t now, process::Shared* own) noexcept {
-    if (now < next_ns_) return false;
+    if (now < next_ns_ || recorder.is_group_full()) return false;
     const std::uint64_t began_ns = process::thread_ns();
     find();
     const bool is_due = (have_changed() || now >= calm_until_ns_) && (count_ > 1 || last_count_ > 1);
@@ -89,6 +89,7 @@ bool Relatives::read_if_due(Recorder& recorder, std::uint64_t now, process::Shar
 }
 
 void Relatives::read_last(Recorder& recorder, std::uint64_t now) noexcept {
+    if (recorder.is_group_full()) return;
     find();
     process::Shared own;
     read(recorder, now, &own);
@@ -101,10 +102,11 @@ bool Relatives::read(Recorder& recorder, std::uint64_t now, process::Shared* own
     for (int i = 0; i < count_; ++i) {
         process::Shared shared;
         const std::uint64_t from_ns = process::monotonic_ns(), used_ns = process::thread_ns();
-        if (!process::read_shared(&shared, processes_[i])) continue;
+        const bool is_full = recorder.is_group_full();
+        if (!is_full && !process::read_shared(&shared, processes_[i])) continue;
         const std::uint64_t until = recorder.now_ns();
         // Where this thread had to wait, the figures may be of a time before a fork, or after it.
-        if (process::was_delayed(from_ns, process::thread_ns() - used_ns)) {
+        if (is_full || process::was_delayed(from_ns, process::thread_ns() - used_ns)) {
             is_delayed = true;
             continue;
         }

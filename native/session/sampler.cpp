@@ -35,6 +35,8 @@ constexpr std::int64_t kPageBytes = 4096;
 // over before.
 constexpr std::uint64_t kQuietAfterFork = 20 * kMillisecond, kQuietInChild = 100 * kMillisecond;
 constexpr std::int64_t kWorthSampling = 16 << 20;
+// How long a program that rests has no sample where its memory group is full (Limits::is_group_full).
+constexpr std::uint64_t kLongestOfFull = 1'000 * kMillisecond;
 
 FutexMutex g_control;  // of who makes and ends the thread: native code forks in several threads at once
 OwnThread g_thread;
@@ -327,7 +329,7 @@ void run() {
     BusyGuard busy;  // nothing this thread does is the program's
     Recorder& recorder = hiwater::recorder();
     recorder.lock().allow_bias();
-    std::uint64_t last_peak_ns = 0, now = recorder.now_ns();
+    std::uint64_t last_peak_ns = 0, now = recorder.now_ns(), sampled_ns = now;
     const auto used = []() -> Pace::Used {
         const std::uint64_t own_ns = process::thread_ns();
         return {.own_ns = own_ns, .program_ns = process::process_ns() - own_ns};
@@ -343,6 +345,10 @@ void run() {
     while (sleep()) {
         now = recorder.now_ns();
         const std::uint32_t wanted = g_requests.pending();
+        // The kernel may have dropped the pages of the capture that a sample touches.
+        const bool is_for_nothing = pace.rests() && wanted == Requests::kNothing;
+        if (is_for_nothing && now - sampled_ns < kLongestOfFull && recorder.is_group_full()) continue;
+        sampled_ns = now;
         const capture::file_guard::OwnFaults faults;  // the capture may be truncated under us
         // Where the maximum has not risen since the recording began, it may be older. The kernel's peak is in /proc
         // then: reading it costs ten times a plain reading.

@@ -184,7 +184,10 @@ TEST_CASE("pages are counted and found in any order of addresses, as often as th
         std::vector<bool> written(pages, false);
         for (std::uint64_t left = trace.below(12) * trace.below(200); left != 0; --left) {
             const std::size_t first = trace.below(pages), end = std::min<std::size_t>(pages, first + trace.below(20));
-            for (std::size_t page = first; page < end; ++page) written[page] = true, mapped[page * kPage] = 1;
+            for (std::size_t page = first; page < end; ++page) {
+                written[page] = true;
+                mapped[page * kPage] = 1;
+            }
         }
         for (const bool may_scan : {true, false}) {
             PageFlags flags(Pagemap::Kind::memory, may_scan);
