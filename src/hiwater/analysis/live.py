@@ -89,8 +89,10 @@ class LiveProcess:
         self._marker: tuple[int, Ints, Ints] | None = None  # when, and bytes and blocks of each account
         self.is_running = True
         """Whether the next reading may differ from the last."""
-        of_kernel = command_of(self.pid) if follower.is_alive else []  # its number may be another's by now
-        self.command = " ".join(program.arguments(facts.get("argv", "[]")) or of_kernel)
+        argv = program.arguments(facts.get("argv", "[]"))
+        if not argv and follower.is_alive:  # else its number may be another's by now
+            argv = tuple(command_of(self.pid))
+        self.command = " ".join(argv)
         self.problem = ""
         """Why the last reading failed: somebody truncated the capture, for example. The figures are those of the
         reading before. "" if it did not fail."""

@@ -34,11 +34,10 @@ def counted_twice(members: Sequence[Sharer], rounds: Rounds) -> Track:
     columns = []
     begin_ns = min(int(one.at_ns[0]) for one in members)
     for one in members:
-        place = one.last_reading(kept)
-        is_alive = (rounds_ns >= one.at_ns[0]) & (rounds_ns < one.end_ns)
+        place = one.last_reading(kept, rounds_ns)
         never = np.where(place < 0, one.mapped.at(rounds_ns), 0)
-        read = np.append(one.mapped_read, [0])[place] * is_alive + never
-        excess += np.append(one.mapped_excess, [0])[place] * is_alive
+        read = np.append(one.mapped_read, [0])[place] + never
+        excess += np.append(one.mapped_excess, [0])[place]
         then += read
         unread += never
         columns.append(_moved(one, rounds_ns, read, begin_ns))

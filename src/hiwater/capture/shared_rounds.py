@@ -62,7 +62,7 @@ class Rounds:
         oldest, moved = self.at_ns.copy(), np.zeros(len(self.at_ns), np.int64)
         for one in members:
             alive = np.arange(*np.searchsorted(self.at_ns, [one.at_ns[0], one.end_ns]))
-            read_ns = np.append(one.read_ns, [-1])[one.last_reading(alive)]
+            read_ns = np.append(one.read_ns, [-1])[one.last_reading(alive, self.at_ns[alive])]
             is_complete[alive] &= read_ns == self.at_ns[alive]
             is_known[alive] &= read_ns >= changes[period[alive] - 1]
             oldest[alive] = np.minimum(oldest[alive], read_ns)
@@ -166,9 +166,11 @@ class Sharer:
         self.falls: Ints = np.stack([self.readings[0], fallen])
         """The same times, and by how much the first of these figures has fallen since the reading before."""
 
-    def last_reading(self, rounds: Ints) -> Ints:
-        """Which reading was its last at each of these rounds; -1 before the first."""
-        return np.searchsorted(self.rounds, rounds, side="right") - 1
+    def last_reading(self, rounds: Ints, at_ns: Ints) -> Ints:
+        """Which reading was its last at each of these rounds, with their times; -1 before the first, and where it was
+        not there."""
+        is_there = (at_ns >= self.at_ns[0]) & (at_ns < self.end_ns)
+        return np.where(is_there, np.searchsorted(self.rounds, rounds, side="right") - 1, -1)
 
     @property
     def shares_by_fork(self) -> bool:
