@@ -69,7 +69,7 @@ void Thread::clear() noexcept {
     const hw_memo kept_memo = memo;
     Thread* const kept_next = next_of_all;
     NativeStack* const kept_native = native;
-    const std::uint64_t ended = series;
+    const ThreadSeries ended = series;
     each_filled_part([](std::span<Edge> part) { ::memset(static_cast<void*>(part.data()), 0, part.size_bytes()); });
     ticket.may_share.store(false, std::memory_order_relaxed);
     constexpr std::size_t kFirst = offsetof(Thread, random);

@@ -62,6 +62,12 @@ ThreadName without_numbers(const ThreadName& name) noexcept {
     return common;
 }
 
+// 0: its name has no numbers to leave out, or nothing else.
+std::uint64_t series_hash(const ThreadName& name, const ThreadName& common) noexcept {
+    if (common.text[0] == '\0' || ::strcmp(common.text, name.text) == 0) return 0;
+    return std::hash<std::string_view>{}(common.text);
+}
+
 }  // namespace
 
 bool ThreadName::take(const char* name, NameOf from) noexcept {
@@ -90,15 +96,15 @@ ThreadNames::Series* ThreadNames::series_of(std::uint64_t hash) noexcept {
 
 // A name that nodes have already is theirs. Of a series with threads that have ended, those that come later share one.
 ThreadName ThreadNames::name_of_nodes(Thread& t) {
-    t.series = 0;
     const ThreadName common = without_numbers(t.name);
-    if (common.text[0] == '\0' || ::strcmp(common.text, t.name.text) == 0) return t.name;
-    t.series = std::hash<std::string_view>{}(common.text);
-    if (tree_.find_code(t.name.text, CodeKind::thread) != 0) return t.name;
-    Series* series = series_of(t.series);
+    t.series.last = series_hash(t.name, common);
+    if (t.series.last == 0) return t.name;
+    for (const CodeKind kind : {CodeKind::thread, CodeKind::native_thread})
+        if (tree_.find_code(ShownName(t.name.text, kind).text, kind) != 0) return t.name;
+    Series* series = series_of(t.series.last);
     if (series == nullptr) {
         if (series_.size() >= kMostThreadRoots) return t.name;
-        series_.push_back({t.series, 0, false});
+        series_.push_back({t.series.last, 0, false});
         series = series_.end() - 1;
     }
     if (series->has_ended && series->nodes >= kMostNodesOfSeries) return common;
@@ -124,9 +130,11 @@ void ThreadNames::set_base(Thread& t, std::uint32_t start_node) {
     t.has_unowned = false;
     t.waits_at = {};
     t.wait_code = 0;
-    if (Series* const ended = series_of(t.ended_series)) ended->has_ended = true;
-    t.ended_series = 0;
+    for (const std::uint64_t hash : {t.ended_series.first, t.ended_series.last})
+        if (Series* const ended = series_of(hash)) ended->has_ended = true;
+    t.ended_series = {};
     const ThreadName of_nodes = name_of_nodes(t);
+    t.series.first = t.series.last;
     t.root = root_node(of_nodes.text);
     t.is_to_move = false;
     const bool is_named = name.of == NameOf::system || name.of == NameOf::python;
@@ -150,6 +158,9 @@ void ThreadNames::stand_at_base(Thread& t, std::uint32_t node) {
 
 bool ThreadNames::show(Thread& t, bool is_last) {
     if (!is_alone(t)) return false;
+    // A thread that names itself joins its series here. One that is of the series keeps its node.
+    const bool is_of_series = t.series.last != 0 && t.series.last == series_hash(t.name, without_numbers(t.name));
+    if (!is_of_series && !is_last && ::strcmp(name_of_nodes(t).text, t.name.text) != 0) return false;
     const ShownName name(t.name.text, t.base == t.root ? CodeKind::thread : CodeKind::native_thread);
     std::uint32_t code = tree_.find_code(name.text, name.kind);
     if (code == 0) {

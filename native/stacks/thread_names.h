@@ -25,8 +25,9 @@ public:
 
     // A thread's first event in a recording. `start_node`: of the stack that started a native thread, or 0.
     void set_base(Thread& t, std::uint32_t start_node);
-    // A thread's name has changed. Returns false where other threads were at its node: then it must move at its next
-    // event. `is_last`: there is an end to it, so the name need not be one of the first.
+    // A thread's name has changed. Returns false where other threads were at its node, or threads of its new name share
+    // one: then it must move at its next event. `is_last`: there is an end to it, so the name need not be one of the
+    // first.
     bool show(Thread& t, bool is_last = false);
     // Of a thread that is not alone at its node.
     void move(Thread& t);

@@ -59,6 +59,12 @@ struct ThreadName {
     bool take(const char* name, NameOf from) noexcept;
 };
 
+// By their hashes: the series that a thread's name was of when it started, and that its last one is of; see
+// ThreadNames. 0: none.
+struct ThreadSeries {
+    std::uint64_t first, last;
+};
+
 struct NativeStack;
 
 struct Thread {
@@ -178,11 +184,11 @@ struct Thread {
     WaitedAt waits_at;        // where the thread stood that waits for this one, as last seen
     std::uint32_t wait_code;  // of kind `wait`, for that line; 0: none
     ThreadName name;
-    std::uint64_t series;        // that its name is of; see ThreadNames. 0: none
-    std::uint64_t ended_series;  // that of the thread that had this state before
-    std::uint32_t interval;      // of the accounts in `edges`; see Accounts::begin_interval()
-    NativeStack* native;         // where native frames are recorded
-    bool is_to_move;             // to a node with its present name, at its next event: others were at the one it has
+    ThreadSeries series;
+    ThreadSeries ended_series;  // those of the thread that had this state before
+    std::uint32_t interval;     // of the accounts in `edges`; see Accounts::begin_interval()
+    NativeStack* native;        // where native frames are recorded
+    bool is_to_move;            // to a node with its present name, at its next event: others were at the one it has
     Thread* next;
     static constexpr std::uint32_t kLineCursors = 32;
     hw_line_cursor line_cursors[kLineCursors];

@@ -449,13 +449,37 @@ def test_short_threads_whose_names_differ_in_numbers_share_a_node(tmp_path: Path
     assert len(recorded.capture.tables["nodes"]) < 2_000
 
 
-def test_short_native_threads_share_a_node_too(tmp_path: Path) -> None:
+def test_short_threads_that_name_themselves_share_a_node(tmp_path: Path) -> None:
+    """That of the names they start with: their own are read when they end."""
     recorded = named(
         tmp_path,
         """
+        def job(number):
+            rename_itself(f"job {number}")
+            load(101)
         def main():
-            for number in range(60):
-                start_native(0, b"io-%d" % number)
+            for number in range(500):
+                thread = threading.Thread(target=job, args=(number,))
+                thread.start()
+                thread.join()
+        """,
+    )
+    held = threads(recorded)
+    assert sum(held.values()) == 101 * 500
+    assert 2 <= len(held) <= 24 and held["Thread (job)"] >= 101 * (500 - 22), held
+    assert len(recorded.capture.tables["nodes"]) < 2_000
+
+
+@pytest.mark.parametrize(
+    "start", ['start_native(0, b"io-%d" % n)', 'start_native(0); workers.worker_renames_itself(0, b"io-%d" % n, n % 2)']
+)
+def test_short_native_threads_share_a_node_too(tmp_path: Path, start: str) -> None:
+    recorded = named(
+        tmp_path,
+        f"""
+        def main():
+            for n in range(60):
+                {start}
                 native(0, 10_000)
                 assert workers.end_worker(0) == 0
         """,
@@ -463,6 +487,23 @@ def test_short_native_threads_share_a_node_too(tmp_path: Path) -> None:
     held = natives(recorded)
     assert sum(held.values()) == 600_000
     assert len(held) <= 12 and held["[thread io]"] >= 480_000, held
+
+
+def test_native_threads_that_take_names_of_others_share_theirs(tmp_path: Path) -> None:
+    recorded = named(
+        tmp_path,
+        """
+        def main():
+            for n in range(60):
+                start_native(0)
+                workers.worker_renames_itself(0, b"io-%d" % (n % 12), n % 2)
+                native(0, 10_000)
+                assert workers.end_worker(0) == 0
+        """,
+    )
+    held = natives(recorded)
+    assert sum(held.values()) == 600_000
+    assert {name: held[name] for name in held if "-" in name} == {f"[thread io-{n}]": 50_000 for n in range(8)}
 
 
 def test_threads_of_a_pool_have_names_of_their_own(tmp_path: Path) -> None:
