@@ -26,9 +26,11 @@ export function executable() {
 
 export const launch = () => chromium.launch({ executablePath: executable(), args: FLAGS });
 
+export const VIEWPORT = { width: 1400, height: 1000 };
+
 /** Run `act(page)` in a browser, with cookies, storage and settings of its own. */
 async function inContext(browser, options, act) {
-    const context = await browser.newContext({ viewport: { width: 1400, height: 1000 }, ...options });
+    const context = await browser.newContext({ viewport: VIEWPORT, ...options });
     try {
         return await act(await context.newPage());
     } finally {
@@ -46,26 +48,30 @@ export async function withBrowser(options, act) {
     }
 }
 
-/** Run `act(page, record)` with a file; `record.complaints` has console errors, page errors, and requests beside the page's own. */
+/** A record that `complaints` are added to from now on: console errors, page errors, and requests for anything but `url`, which is the caller's to set. */
+export function watch(page) {
+    const record = { complaints: [], url: "" };
+    page.on(
+        "console",
+        (message) =>
+            ["error", "warning"].includes(message.type()) && record.complaints.push(`console: ${message.text()}`),
+    );
+    page.on("pageerror", (error) => record.complaints.push(`error: ${error.message}`));
+    page.on(
+        "request",
+        (request) =>
+            !/^(data|about):/.test(request.url()) &&
+            request.url() !== record.url &&
+            record.complaints.push(`request: ${request.url()}`),
+    );
+    return record;
+}
+
+export const urlOf = (path) => pathToFileURL(path).href;
+
+/** Run `act(page, record)` with a file, in a context of its own. */
 export function withPage(browser, path, options, act) {
-    return inContext(browser, options, (page) => {
-        const url = pathToFileURL(path).href;
-        const record = { complaints: [], url };
-        page.on(
-            "console",
-            (message) =>
-                ["error", "warning"].includes(message.type()) && record.complaints.push(`console: ${message.text()}`),
-        );
-        page.on("pageerror", (error) => record.complaints.push(`error: ${error.message}`));
-        page.on(
-            "request",
-            (request) =>
-                !/^(data|about):/.test(request.url()) &&
-                request.url() !== url &&
-                record.complaints.push(`request: ${request.url()}`),
-        );
-        return act(page, record);
-    });
+    return inContext(browser, options, (page) => act(page, Object.assign(watch(page), { url: urlOf(path) })));
 }
 
 /** Milliseconds from an act in the page to the frame that shows it. */
