@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -17,6 +19,18 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning"),
     pytest.mark.skipif(torch.__version__ < "2.9", reason="inductor of torch 2.11 and newer is modelled"),
 ]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def loaded_compiler():
+    """Else the process of each estimate would load it: a second."""
+    with warnings.catch_warnings(action="ignore"):
+        from torch._inductor import scheduler
+        from torch._inductor.fx_passes import joint_graph, post_grad
+
+        for passes in (joint_graph, post_grad):
+            passes.lazy_init()
+    return scheduler
 
 
 def built(build, **options):
@@ -47,6 +61,14 @@ def test_a_compiled_chain_keeps_its_input_and_makes_no_buffers():
     # The one of the compiled chain has its input and output, that of the step before, and two gradients of the input.
     assert compiled.peak_allocated_bytes == 5 * SIZE + 1024
     assert compiled.fits is None and "without CUDA graphs" in " ".join(compiled.low_because)
+
+
+def test_no_process_waits_for_kernels_to_compile(monkeypatch):
+    from torch._inductor.async_compile import AsyncCompile
+
+    monkeypatch.setattr(AsyncCompile, "process_pool", lambda: torch.no_such_name)
+    found = of_function(torch.tanh, is_compiled=True)
+    assert "without CUDA graphs" in " ".join(found.low_because)
 
 
 def test_the_first_step_has_a_backward_although_the_compiler_traces_one():

@@ -140,6 +140,7 @@ class _Compiled:
 def _settle_dynamo() -> None:
     """Let dynamo take the functions of the estimate for those of torch in whose place they are."""
     from torch._dynamo import config, trace_rules
+    from torch._inductor import config as of_inductor
     from torch._inductor.fx_passes import reinplace
 
     folder = os.path.dirname(__file__)
@@ -158,6 +159,7 @@ def _settle_dynamo() -> None:
     FakeTensorMode.__torch_dispatch__ = torch._disable_dynamo(
         _without_card(FakeTensorMode.__torch_dispatch__), recursive=True
     )
+    of_inductor.compile_threads = 1  # else processes that load torch wait for kernels to compile, and there are none
     config.optimize_ddp = False
     config.suppress_errors = True  # what fails runs as it is written
     config.recompile_limit = config.accumulated_recompile_limit = _KINDS
