@@ -1,6 +1,7 @@
 // Events of blocks in an exact recording, beyond the fast path (fast_path.h). Each event finds the stack and then
 // changes the tables in one short section under the lock. On the fast path both are one section. No foreign code runs,
-// and no memory comes from the heap.
+// and no memory comes from the heap. Longer than 400 lines because these functions are inlined into one another: an
+// event that leaves the fast path continues in the next one with a jump.
 #include <string.h>
 #include <unistd.h>
 

@@ -15,7 +15,8 @@
 //                             26 bits of account
 //     top bit 1               the size of the block that started one granule before, from bit 31 up
 //
-// Always: a block is in one of the tables, the one for its size.
+// Always: a block is in one of the tables, the one for its size. The file is longer than 400 lines because every
+// function relies on that, and on the words above.
 #pragma once
 
 #include <atomic>

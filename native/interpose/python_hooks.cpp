@@ -1,3 +1,5 @@
+// The hooks of Python's own allocators. Longer than 400 lines because the functions of both domains and of both ways to
+// record are made from the same few templates, which each is inlined from.
 #include <Python.h>
 
 #include "interpose/python_hooks.h"

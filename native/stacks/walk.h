@@ -33,6 +33,9 @@
  * a running frame by its sign. So the tag of such a frame is another negative number in this place. As long as it is
  * found, the frame has not returned and was not suspended, so none below it has run; where the frame itself stands is
  * compared.
+ *
+ * Longer than 400 lines because all of it is compiled once for each version, and each step relies on what the steps
+ * before it have compared.
  */
 #ifndef HIWATER_WALK_H
 #define HIWATER_WALK_H

@@ -156,9 +156,8 @@ def _settle_dynamo() -> None:
     torch._dynamo.callback.on_compile_end(lambda _: _note_planning(False))
     # It would copy between the card's fakes, which asks torch for a real card before any mode sees it.
     reinplace._inplace_generalized_scatter.__code__ = (lambda given, *_: given).__code__
-    FakeTensorMode.__torch_dispatch__ = torch._disable_dynamo(
-        _without_card(FakeTensorMode.__torch_dispatch__), recursive=True
-    )
+    dispatch = _without_card(FakeTensorMode.__torch_dispatch__)
+    FakeTensorMode.__torch_dispatch__ = torch._disable_dynamo(dispatch, recursive=True)
     of_inductor.compile_threads = 1  # else processes that load torch wait for kernels to compile, and there are none
     config.optimize_ddp = False
     config.suppress_errors = True  # what fails runs as it is written
@@ -384,9 +383,8 @@ def _runnable(source: str, constants: dict[str, Any]) -> Callable[[list[Any]], A
     for kernel in attention.KERNELS:  # the card's have working memory, which these show
         source = source.replace(f"torch.ops.aten.{kernel.operator}_backward.default", f"{kernel.operator}_backward")
         names[f"{kernel.operator}_backward"] = kernel.called_backward
-    call = next(
-        node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef) and node.name == "call"
-    )
+    functions = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef))
+    call = next(node for node in functions if node.name == "call")
     # With the name of this file, its lines are none of the user's.
     exec(compile(ast.Module([call], []), __file__, "exec"), names)  # noqa: S102 - written by torch
     program = functools.partial(names["call"], None)
