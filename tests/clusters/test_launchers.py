@@ -3,6 +3,7 @@ figure is exact."""
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -14,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import hiwater
-from children import run_hiwater
+from children import TORCHRUN, run_hiwater
 from recording import child_environment, needs_engine
 from waiting import PATIENCE_SECONDS
 
@@ -23,9 +24,7 @@ RANKS, CULPRIT = 3, 1  # neither the first nor the last; each rank of torch take
 HELD = 3_000_001
 COST = sys.getsizeof(bytearray(HELD))  # with the object and the null byte
 
-needs_torch = pytest.mark.skipif(
-    shutil.which("torchrun") is None, reason="torch is not installed: there is no torchrun"
-)
+needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
 needs_mpi = pytest.mark.skipif(shutil.which("mpirun") is None, reason="no MPI is installed: there is no mpirun")
 
 
@@ -48,7 +47,7 @@ def launch(folder: Path, launcher: list[str], options: list[str], program: str) 
 
 def torchrun(*options: str) -> list[str]:
     return [
-        "torchrun",
+        *TORCHRUN,
         f"--nproc-per-node={RANKS}",
         "--rdzv-backend=c10d",
         "--rdzv-endpoint=localhost:0",

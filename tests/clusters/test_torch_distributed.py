@@ -3,7 +3,7 @@ other ranks' folders."""
 
 from __future__ import annotations
 
-import shutil
+import importlib.util
 import sys
 import textwrap
 from pathlib import Path
@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 import hiwater
-from children import run_command, run_hiwater, run_python
+from children import TORCHRUN, run_command, run_hiwater, run_python
 from hiwater.capture import Capture
 from recording import child_environment, needs_engine
 
 pytestmark = [
     needs_engine,
-    pytest.mark.skipif(shutil.which("torchrun") is None, reason="torch is not installed: there is no torchrun"),
+    pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed"),
 ]
 PATIENCE_SECONDS = 600
 RANKS, CULPRIT = 3, 1  # neither the first nor the last; each rank takes seconds to start
@@ -70,7 +70,7 @@ PROGRAM = f"""
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("torch")
     (folder / "program.py").write_text(textwrap.dedent(PROGRAM))
-    launcher = ["torchrun", f"--nproc-per-node={RANKS}", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"]
+    launcher = [*TORCHRUN, f"--nproc-per-node={RANKS}", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"]
     done = run_command(
         [*launcher, "--no-python", sys.executable, "program.py"],
         folder=folder,

@@ -11,6 +11,9 @@ import warm_reader
 from recording import child_environment
 from waiting import PATIENCE_SECONDS
 
+TORCHRUN = (sys.executable, "-m", "torch.distributed.run")
+"""This environment's `torchrun`, which need not be on PATH."""
+
 
 def hiwater_command(*words: object) -> list[str]:
     return [sys.executable, "-m", "hiwater", *map(str, words)]
