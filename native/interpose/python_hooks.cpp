@@ -1,5 +1,5 @@
 // The hooks of Python's own allocators. Longer than 400 lines because the functions of both domains and of both ways to
-// record are made from the same few templates, which each is inlined from.
+// record are instances of the same few templates, which have to be inlined.
 #include <Python.h>
 
 #include "interpose/python_hooks.h"

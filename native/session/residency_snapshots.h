@@ -13,6 +13,8 @@
 
 namespace hiwater::sampler {
 
+inline constexpr std::uint64_t kMillisecond = 1'000'000;
+
 // Requests for a residency snapshot before memory is released. Only one thread at a time has one.
 class SnapshotRequests {
 public:
@@ -118,14 +120,13 @@ public:
     // The resident memory from which on a thread is to ask before it releases some.
     std::int64_t asks_from(std::uint64_t now, std::uint64_t waited_ns) const noexcept {
         const std::int64_t growth = least_at_end(height_);
-        if (growth == kNever || waited_ns > kWaitBurstNs + now / 100) return SnapshotRequests::kNever;
+        if (growth == kNever || waited_ns > kWaitBurstNs + now / 100) return kNever;
         return height_ + growth;
     }
 
 private:
-    static constexpr std::uint64_t kMillisecond = 1'000'000;
     static constexpr std::int64_t kStep = 25, kStepOfOne = 5, kFall = 64, kLeastAtRest = 1 << 20, kStir = 64 << 10;
-    static constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
+    static constexpr std::int64_t kNever = SnapshotRequests::kNever;
     // What may be read at once. Bytes, since a slow machine takes as much longer for a snapshot as for the program.
     static constexpr std::int64_t kBurst = 256 << 20, kBurstOfFalls = kBurst / 8;
     static constexpr std::uint64_t kRestNs = 200 * kMillisecond, kWaitBurstNs = 200 * kMillisecond;

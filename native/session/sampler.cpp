@@ -27,7 +27,6 @@ namespace hiwater::sampler {
 
 namespace {
 
-constexpr std::uint64_t kMillisecond = 1'000'000;
 constexpr std::int64_t kPageBytes = 4096;
 // With a second thread in the process, malloc takes locks, and the kernel tells other processors of each unmapping: 2 %
 // of what a forked child does. So in a child the thread begins once the child is that old or holds that much. Many are

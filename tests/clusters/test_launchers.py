@@ -3,7 +3,6 @@ figure is exact."""
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import shutil
 import subprocess
@@ -15,7 +14,8 @@ from pathlib import Path
 import pytest
 
 import hiwater
-from children import TORCHRUN, run_hiwater
+from children import run_hiwater, torchrun
+from packages import skip_without
 from recording import child_environment, needs_engine
 from waiting import PATIENCE_SECONDS
 
@@ -24,7 +24,6 @@ RANKS, CULPRIT = 3, 1  # neither the first nor the last; each rank of torch take
 HELD = 3_000_001
 COST = sys.getsizeof(bytearray(HELD))  # with the object and the null byte
 
-needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
 needs_mpi = pytest.mark.skipif(shutil.which("mpirun") is None, reason="no MPI is installed: there is no mpirun")
 
 
@@ -43,17 +42,6 @@ def launch(folder: Path, launcher: list[str], options: list[str], program: str) 
         [*launcher, *recorded], cwd=folder, env=child_environment(threads), capture_output=True, text=True,
         timeout=5 * PATIENCE_SECONDS, check=False,
     )  # fmt: skip
-
-
-def torchrun(*options: str) -> list[str]:
-    return [
-        *TORCHRUN,
-        f"--nproc-per-node={RANKS}",
-        "--rdzv-backend=c10d",
-        "--rdzv-endpoint=localhost:0",
-        *options,
-        "--no-python",
-    ]
 
 
 def mpirun() -> list[str]:
@@ -92,9 +80,9 @@ LEAK = f"""
 """
 
 
-@needs_torch
 def test_the_rank_of_a_torch_job_that_ran_out_of_memory_is_first(folder: Path) -> None:
-    done = launch(folder, torchrun(), ["--limit", "3GiB"], LEAK)
+    skip_without("torch")
+    done = launch(folder, torchrun(RANKS), ["--limit", "3GiB"], LEAK)
     assert done.returncode == 1 and "MemoryError" in done.stderr, done.stderr
     captures = captures_by_rank(folder / "job")
     assert set(captures) == {str(rank) for rank in range(RANKS)}
@@ -123,9 +111,9 @@ RESTART = f"""
 """
 
 
-@needs_torch
 def test_a_restarted_rank_of_a_torch_job_has_both_captures(folder: Path) -> None:
-    done = launch(folder, torchrun("--max-restarts=1"), [], RESTART)
+    skip_without("torch")
+    done = launch(folder, torchrun(RANKS, "--max-restarts=1"), [], RESTART)
     assert done.returncode == 0, done.stderr
     captures = hiwater.open_run(folder / "job").captures
     found = sorted((one.facts["rank"], one.facts["restart"]) for one in captures)

@@ -3,7 +3,6 @@ other ranks' folders."""
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 import textwrap
 from pathlib import Path
@@ -11,14 +10,13 @@ from pathlib import Path
 import pytest
 
 import hiwater
-from children import TORCHRUN, run_command, run_hiwater, run_python
+from children import run_command, run_hiwater, run_python, torchrun
 from hiwater.capture import Capture
+from packages import skip_without
 from recording import child_environment, needs_engine
 
-pytestmark = [
-    needs_engine,
-    pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed"),
-]
+skip_without("torch")
+pytestmark = needs_engine
 PATIENCE_SECONDS = 600
 RANKS, CULPRIT = 3, 1  # neither the first nor the last; each rank takes seconds to start
 HELD = 3_000_001
@@ -70,9 +68,8 @@ PROGRAM = f"""
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("torch")
     (folder / "program.py").write_text(textwrap.dedent(PROGRAM))
-    launcher = [*TORCHRUN, f"--nproc-per-node={RANKS}", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"]
     done = run_command(
-        [*launcher, "--no-python", sys.executable, "program.py"],
+        [*torchrun(RANKS), sys.executable, "program.py"],
         folder=folder,
         env=child_environment({"OMP_NUM_THREADS": "1"}),
     )

@@ -11,12 +11,15 @@ import warm_reader
 from recording import child_environment
 from waiting import PATIENCE_SECONDS
 
-TORCHRUN = (sys.executable, "-m", "torch.distributed.run")
-"""This environment's `torchrun`, which need not be on PATH."""
-
 
 def hiwater_command(*words: object) -> list[str]:
     return [sys.executable, "-m", "hiwater", *map(str, words)]
+
+
+def torchrun(ranks: int, *options: str) -> list[str]:
+    """The launcher of this environment's torch, whose script need not be on PATH."""
+    here = ["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"]
+    return [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={ranks}", *here, *options, "--no-python"]
 
 
 def run_hiwater(

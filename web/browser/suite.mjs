@@ -361,11 +361,7 @@ const SCENARIOS = {
             for (const name of tabs.length ? tabs : [null]) {
                 if (name) await page.getByRole("tab", { name }).click();
                 await settled(page);
-                // Besides its colours, the page is the same in the dark.
-                const { violations } = await page.evaluate(
-                    (only) => window.axe.run({ resultTypes: ["violations"], ...only }),
-                    scheme === "dark" ? { runOnly: ["color-contrast", "link-in-text-block"] } : {},
-                );
+                const { violations } = await page.evaluate(() => window.axe.run({ resultTypes: ["violations"] }));
                 for (const violation of violations)
                     found.push(
                         `${scheme} ${name}: ${violation.id}: ${violation.nodes.map((node) => node.html.slice(0, 160)).join(" | ")}`,
@@ -470,29 +466,31 @@ async function sharedPage() {
     return shared;
 }
 
-async function seeSpecial({ options, before, act }, path) {
+async function visit(page, record, act) {
+    page.setDefaultTimeout(20_000);
+    await page.goto(record.url);
+    const result = await act(page);
+    assert.deepEqual(record.complaints, []);
+    return result;
+}
+
+function seeSpecial({ options, before, act }, path) {
     return withPage(browser, path, options, async (page, record) => {
-        page.setDefaultTimeout(20_000);
         await before?.(page);
-        await page.goto(record.url);
-        const result = await act(page);
-        assert.deepEqual(record.complaints, []);
-        return result;
+        return visit(page, record, act);
     });
 }
 
 async function seeShared(scenario, path) {
     const { page, record } = await sharedPage();
     Object.assign(record, { complaints: [], url: urlOf(path) });
-    page.setDefaultTimeout(20_000);
     try {
-        await page.goto(record.url);
-        await page.waitForSelector(".bar", SHOWN);
-        if (!["whole", "accessible", "processes", "kept"].includes(scenario))
-            await page.waitForSelector(".flame canvas", SHOWN);
-        const result = await SCENARIOS[scenario](page);
-        assert.deepEqual(record.complaints, []);
-        return result;
+        return await visit(page, record, async () => {
+            await page.waitForSelector(".bar", SHOWN);
+            if (!["whole", "accessible", "processes", "kept"].includes(scenario))
+                await page.waitForSelector(".flame canvas", SHOWN);
+            return SCENARIOS[scenario](page);
+        });
     } catch (error) {
         shared = null;
         await page.close();
